@@ -1,0 +1,3 @@
+"""Kafka's consumer groups in Python."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Rota's strategies inside other client libraries."""

@@ -1,0 +1,280 @@
+"""The columnar form in which every built-in strategy sees a group.
+
+A strategy that works on it takes arrays and gives an array: for each partition the position of
+its owner. Building it costs one pass over the members; nothing here depends on the order in which
+members, topics or claims were listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from rota.assignors.order import java_key, java_sorted
+from rota.model.membership import NO_GENERATION, Ownership, Subscription
+from rota.model.topic import Cluster, IntArray, Layout, Partitions
+
+BoolArray = npt.NDArray[np.bool_]
+
+EXAMPLES = 3
+"""How many dropped claims a note names before it counts the rest."""
+
+
+def stated(subscription: Subscription) -> Ownership:
+    """Ownership as the subscription's own fields state it."""
+    generation = subscription.generation
+    return Ownership(
+        partitions=subscription.owned,
+        generation=NO_GENERATION if generation is None else generation,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """Claims on partitions that exist, one row each: member ``member[i]`` says it owns
+    partition number ``partition[i]``.
+
+    ``subscribed[i]`` is false where the member no longer subscribes to that topic: it has no right
+    to the partition, yet until it gives it up nobody else may be handed it cooperatively.
+    Rows are sorted by (member, partition) and unique. ``generation`` has one entry a member.
+    """
+
+    partition: IntArray
+    member: IntArray
+    subscribed: BoolArray
+    generation: IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Racks:
+    """Where members and replicas are: rack names as small numbers.
+
+    ``member[m]`` is the rack of a member, -1 unknown. ``sets`` are the distinct sets of racks that
+    hold a partition's replicas, ``set_of[p]`` the one of partition p.
+    """
+
+    names: tuple[str, ...]
+    member: IntArray
+    sets: tuple[frozenset[int], ...]
+    set_of: IntArray
+
+    @cached_property
+    def local(self) -> BoolArray:
+        """``local[s, r]``: rack r holds a replica of the partitions with rack set s."""
+        table = np.zeros((len(self.sets), len(self.names)), dtype=np.bool_)
+        for row, racks in enumerate(self.sets):
+            table[row, list(racks)] = True
+        return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A group and its topics, as columns.
+
+    ``layout`` numbers the partitions of every subscribed topic that has any, topics by name.
+    ``members`` are in Java's order of ids. ``classes`` are the distinct sets of subscribed topics
+    (positions, ascending) and ``class_of`` says which one each member has. ``equal`` is true where
+    all members name the same topics, those without metadata included: the condition under which
+    Kafka takes its faster path.
+    """
+
+    layout: Layout
+    members: tuple[str, ...]
+    static_ids: tuple[str | None, ...]
+    class_of: IntArray
+    classes: tuple[IntArray, ...]
+    equal: bool
+    claims: Claims
+    racks: Racks | None
+    skipped_topics: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @cached_property
+    def subscribes(self) -> BoolArray:
+        """``subscribes[c, t]``: members of class c subscribe to topic t."""
+        table = np.zeros((len(self.classes), len(self.layout.topics)), dtype=np.bool_)
+        for row, topics in enumerate(self.classes):
+            table[row, topics] = True
+        return table
+
+    @classmethod
+    def of(
+        cls,
+        cluster: Cluster,
+        group: Mapping[str, Subscription],
+        ownership: Callable[[Subscription], Ownership] = stated,
+    ) -> Problem:
+        """The problem that this cluster and this group pose.
+
+        ``ownership`` reads what a member owns out of its subscription: Sticky keeps it in user
+        data, CooperativeSticky in fields.
+        """
+        members = tuple(java_sorted(group))
+        subscriptions = [group[member] for member in members]
+        listings = {subscription.topics for subscription in subscriptions}
+        asked = {frozenset(listing) for listing in listings}
+        named = frozenset[str]().union(*asked)
+        topics = tuple(sorted((t for t in named if cluster.partitions.get(t, 0) > 0), key=java_key))
+        layout = Layout(topics, [cluster.partitions[topic] for topic in topics])
+        class_of, classes = _classes(subscriptions, layout)
+        claims, notes = _claims(members, subscriptions, layout, class_of, classes, ownership)
+        return cls(
+            layout=layout,
+            members=members,
+            static_ids=tuple(subscription.static_id for subscription in subscriptions),
+            class_of=class_of,
+            classes=classes,
+            equal=len(asked) <= 1,
+            claims=claims,
+            racks=_racks(cluster, layout, subscriptions),
+            skipped_topics=tuple(sorted(named.difference(topics), key=java_key)),
+            notes=notes,
+        )
+
+
+def _classes(
+    subscriptions: list[Subscription], layout: Layout
+) -> tuple[IntArray, tuple[IntArray, ...]]:
+    """Members with the same set of topics share a class. Classes stand in order of appearance
+    among the sorted members, so they do not depend on the input's order.
+    """
+    by_listing: dict[tuple[str, ...], int] = {}
+    by_topics: dict[tuple[int, ...], int] = {}
+    class_of = np.empty(len(subscriptions), dtype=np.int32)
+    for position, subscription in enumerate(subscriptions):
+        found = by_listing.get(subscription.topics)
+        if found is None:
+            known = tuple(
+                sorted({layout.index[t] for t in subscription.topics if t in layout.index})
+            )
+            found = by_topics.setdefault(known, len(by_topics))
+            by_listing[subscription.topics] = found
+        class_of[position] = found
+    return class_of, tuple(np.array(topics, dtype=np.int32) for topics in by_topics)
+
+
+def _claims(  # noqa: PLR0913, PLR0917 (columns of one table)
+    members: tuple[str, ...],
+    subscriptions: list[Subscription],
+    layout: Layout,
+    class_of: IntArray,
+    classes: tuple[IntArray, ...],
+    ownership: Callable[[Subscription], Ownership],
+) -> tuple[Claims, tuple[str, ...]]:
+    notes: list[str] = []
+    generation = np.full(len(members), NO_GENERATION, dtype=np.int32)
+    positions: dict[tuple[str, ...], IntArray] = {}
+    partition_columns: list[npt.NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
+    sizes = np.zeros(len(members), dtype=np.int64)
+    for member, subscription in enumerate(subscriptions):
+        owned = ownership(subscription)
+        generation[member] = owned.generation
+        if owned.note is not None:
+            notes.append(f"member {members[member]!r}: {owned.note}")
+        if not len(owned.partitions):
+            continue
+        numbers, dropped = _numbered(owned.partitions, layout, positions)
+        partition_columns.append(numbers)
+        sizes[member] = len(numbers)
+        if dropped:
+            notes.append(_dropped_note(members[member], dropped))
+    partition = np.concatenate(partition_columns).astype(np.int32)
+    member_column = np.repeat(np.arange(len(members), dtype=np.int32), sizes)
+    partition, member_column = _unique_rows(partition, member_column)
+    table = np.zeros((len(classes), len(layout.topics)), dtype=np.bool_)
+    for row, topics in enumerate(classes):
+        table[row, topics] = True
+    subscribed = table[class_of[member_column], layout.topic_of[partition]]
+    notes += _unsubscribed_notes(members, layout, partition, member_column, subscribed)
+    claims = Claims(
+        partition=partition, member=member_column, subscribed=subscribed, generation=generation
+    )
+    return claims, tuple(notes)
+
+
+def _numbered(
+    owned: Partitions, layout: Layout, positions: dict[tuple[str, ...], IntArray]
+) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Claimed partitions as numbers; those that do not exist are left out and named."""
+    topics = positions.get(owned.names)
+    if topics is None:
+        found = [layout.index.get(name, -1) for name in owned.names]
+        topics = positions[owned.names] = np.array(found, dtype=np.int32)
+    topic = topics[owned.topic]
+    # an unknown topic (-1) borrows the last topic's count, and is masked out beside it
+    exists = topic >= 0
+    if len(layout.topics):
+        exists &= (owned.numbers >= 0) & (owned.numbers < layout.counts[topic])
+    if exists.all():
+        return layout.starts[topic] + owned.numbers, []
+    dropped = [
+        f"{owned.names[owned.topic[row]]}-{owned.numbers[row]}" for row in np.flatnonzero(~exists)
+    ]
+    return layout.starts[topic[exists]] + owned.numbers[exists], dropped
+
+
+def _dropped_note(member: str, dropped: list[str]) -> str:
+    dropped = sorted(dropped)
+    shown = ", ".join(dropped[:EXAMPLES])
+    more = f" and {len(dropped) - EXAMPLES} more" if len(dropped) > EXAMPLES else ""
+    return f"member {member!r}: claims on partitions that do not exist dropped: {shown}{more}"
+
+
+def _unique_rows(partition: IntArray, member: IntArray) -> tuple[IntArray, IntArray]:
+    """Rows sorted by (member, partition), each once: a member that lists a partition twice has
+    one claim on it.
+    """
+    same_member = member[1:] == member[:-1]
+    if not (same_member & (partition[1:] <= partition[:-1])).any():
+        return partition, member
+    order = np.lexsort((partition, member))
+    partition, member = partition[order], member[order]
+    first = np.ones(len(partition), dtype=np.bool_)
+    first[1:] = (partition[1:] != partition[:-1]) | (member[1:] != member[:-1])
+    return partition[first], member[first]
+
+
+def _unsubscribed_notes(
+    members: tuple[str, ...],
+    layout: Layout,
+    partition: IntArray,
+    member: IntArray,
+    subscribed: BoolArray,
+) -> list[str]:
+    if subscribed.all():
+        return []
+    topics: dict[int, set[str]] = {}
+    for row in np.flatnonzero(~subscribed).tolist():
+        topic = layout.topics[layout.topic_of[partition[row]]]
+        topics.setdefault(int(member[row]), set()).add(topic)
+    return [
+        f"member {members[position]!r}: claims on topics it no longer subscribes to dropped: "
+        + ", ".join(java_sorted(names))
+        for position, names in topics.items()
+    ]
+
+
+def _racks(cluster: Cluster, layout: Layout, subscriptions: list[Subscription]) -> Racks | None:
+    """None unless both a member and a replica have a rack."""
+    if not any(subscription.rack for subscription in subscriptions):
+        return None
+    if not any(topic in cluster.racks for topic in layout.topics):
+        return None
+    listed: list[frozenset[str]] = []
+    for topic, count in zip(layout.topics, layout.counts.tolist(), strict=True):
+        racks = cluster.racks.get(topic)
+        listed += [frozenset[str]()] * count if racks is None else [frozenset(r) for r in racks]
+    names = java_sorted({s.rack for s in subscriptions if s.rack}.union(*set(listed)))
+    number = {name: position for position, name in enumerate(names)}
+    sets: dict[frozenset[str], int] = {}
+    set_of = np.array([sets.setdefault(racks, len(sets)) for racks in listed], dtype=np.int32)
+    return Racks(
+        names=tuple(names),
+        member=np.array([number[s.rack] if s.rack else -1 for s in subscriptions], dtype=np.int32),
+        sets=tuple(frozenset(number[rack] for rack in racks) for racks in sets),
+        set_of=set_of,
+    )

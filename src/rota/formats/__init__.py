@@ -1,0 +1,1 @@
+"""Byte layouts: what travels between members, leader and journal."""

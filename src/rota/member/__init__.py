@@ -1,0 +1,1 @@
+"""The member's side of a group."""

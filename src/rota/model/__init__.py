@@ -1,0 +1,1 @@
+"""Values that every other room speaks in."""

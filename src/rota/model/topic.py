@@ -1,0 +1,166 @@
+"""Topics and partitions, as names for people and as columns for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rota.errors import InputError
+
+IntArray = npt.NDArray[np.int32]
+"""Member indices, topic indices and partition numbers: 32 bits are Kafka's own width."""
+
+MAX_PARTITIONS = 2**31 - 1
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+def _frozen(values: object) -> IntArray:
+    array = np.array(values, dtype=np.int32)
+    array.setflags(write=False)
+    return array
+
+
+class Partitions:
+    """Partitions of several topics, in order, held as columns.
+
+    Row i is partition ``numbers[i]`` of topic ``names[topic[i]]``. A million owned partitions
+    cross the engine in this form; a :class:`TopicPartition` is made only when one is asked for.
+    """
+
+    __slots__ = ("names", "numbers", "topic")
+
+    def __init__(self, names: tuple[str, ...], topic: IntArray, numbers: IntArray) -> None:
+        self.names = names
+        self.topic = topic
+        self.numbers = numbers
+
+    @classmethod
+    def of(cls, partitions: Mapping[str, Iterable[int]] | Iterable[tuple[str, int]]) -> Partitions:
+        """From ``{"topic": [0, 1]}`` or from (topic, partition) pairs."""
+        index: dict[str, int] = {}
+        topic: list[int] = []
+        numbers: list[int] = []
+        if isinstance(partitions, Mapping):
+            for name, values in partitions.items():
+                listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
+                topic += [index.setdefault(name, len(index))] * len(listed)
+                numbers += listed
+        else:
+            for name, number in partitions:
+                topic.append(index.setdefault(name, len(index)))
+                numbers.append(number)
+        return cls(tuple(index), _frozen(topic), _frozen(numbers))
+
+    def by_topic(self) -> dict[str, tuple[int, ...]]:
+        """``{"topic": (0, 1)}``, topics and numbers in the order they stand in."""
+        found: dict[str, list[int]] = {}
+        for topic, number in zip(self.topic.tolist(), self.numbers.tolist(), strict=True):
+            found.setdefault(self.names[topic], []).append(number)
+        return {name: tuple(numbers) for name, numbers in found.items()}
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        for topic, number in zip(self.topic.tolist(), self.numbers.tolist(), strict=True):
+            yield TopicPartition(self.names[topic], number)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Partitions):
+            return NotImplemented
+        return list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Partitions.of({self.by_topic()!r})"
+
+
+NO_PARTITIONS = Partitions.of(())
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the leader knows of the topics: how many partitions, and where their replicas are.
+
+    A topic without metadata is simply absent. ``racks[topic][p]`` are the racks that hold a
+    replica of partition p; topics without known racks are absent there.
+    """
+
+    partitions: Mapping[str, int]
+    racks: Mapping[str, Sequence[Iterable[str]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for topic, count in self.partitions.items():
+            if not isinstance(count, (int, np.integer)) or isinstance(count, bool):
+                raise InputError(f"partitions[{topic!r}]: {count!r} is not a whole number")
+            if count < 0:
+                raise InputError(f"partitions[{topic!r}]: {count} is negative")
+        if sum(self.partitions.values()) > MAX_PARTITIONS:
+            raise InputError(f"partitions: more than {MAX_PARTITIONS} in all")
+        for topic, racks in self.racks.items():
+            if topic not in self.partitions:
+                raise InputError(f"racks[{topic!r}]: no such topic in partitions")
+            if len(racks) != self.partitions[topic]:
+                count = self.partitions[topic]
+                raise InputError(f"racks[{topic!r}]: {len(racks)} entries for {count} partitions")
+            for number, replicas in enumerate(racks):
+                if isinstance(replicas, str):
+                    raise InputError(
+                        f"racks[{topic!r}][{number}]: {replicas!r} must be a list of rack names"
+                    )
+
+
+class Layout:
+    """A numbering of all partitions of some topics: topic-major, topics in the order given.
+
+    Partition p of topic t has the number ``starts[t] + p``, so that an assignment of a million
+    partitions is one array of owners.
+    """
+
+    def __init__(self, topics: tuple[str, ...], counts: Iterable[int]) -> None:
+        self.topics = topics
+        self.counts: IntArray = _frozen(list(counts))
+        starts = np.zeros(len(topics) + 1, dtype=np.int64)
+        np.cumsum(self.counts, out=starts[1:])
+        starts.setflags(write=False)
+        self.starts: npt.NDArray[np.int64] = starts
+
+    @property
+    def size(self) -> int:
+        """How many partitions there are in all."""
+        return int(self.starts[-1])
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The position of each topic."""
+        return {topic: position for position, topic in enumerate(self.topics)}
+
+    @cached_property
+    def topic_of(self) -> IntArray:
+        """The topic's position, for each partition."""
+        positions = np.repeat(np.arange(len(self.topics), dtype=np.int32), self.counts)
+        positions.setflags(write=False)
+        return positions
+
+    def at(self, number: int) -> TopicPartition:
+        """The partition with this number."""
+        topic = int(np.searchsorted(self.starts, number, side="right")) - 1
+        return TopicPartition(self.topics[topic], int(number - self.starts[topic]))
+
+    def pick(self, numbers: npt.NDArray[np.integer]) -> Partitions:
+        """The partitions with these numbers, in this order."""
+        topic = np.searchsorted(self.starts, numbers, side="right").astype(np.int32) - np.int32(1)
+        return Partitions(self.topics, topic, (numbers - self.starts[topic]).astype(np.int32))

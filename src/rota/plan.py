@@ -1,0 +1,1 @@
+"""Plans: what a strategy would give a group, and what would move."""

@@ -1,0 +1,80 @@
+"""Fetches kafka-clients from Maven Central, compiles the programs of this folder, runs them.
+
+Everything lands in ``.java/`` at the root of the checkout and is made once. Where Java, its
+compiler or Maven is missing, or the jars cannot be fetched, :class:`Unavailable` says why, and
+tests that need Java are skipped with that reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CACHE = HERE.parent.parent / ".java"
+LIBS = CACHE / "libs"
+CLASSES = CACHE / "classes"
+OLDEST_JAVA = 17
+FETCH_TIMEOUT = 600
+
+
+class Unavailable(Exception):
+    """Why the Java side cannot run here."""
+
+
+@functools.cache
+def prepare() -> None:
+    """Jars and compiled classes, made where they are missing or older than their sources."""
+    for command in ("java", "javac", "mvn"):
+        if shutil.which(command) is None:
+            raise Unavailable(f"no {command} on the path")
+    printed = subprocess.run(["javac", "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r"(\d+)", printed.stdout + printed.stderr)
+    if version is None or int(version[1]) < OLDEST_JAVA:
+        raise Unavailable(f"javac {OLDEST_JAVA} or newer is needed, found {printed.stdout.strip()}")
+    _fetch()
+    _compile()
+
+
+def _fetch() -> None:
+    stamp = LIBS / "pom.xml"
+    if stamp.exists() and stamp.read_bytes() == (HERE / "pom.xml").read_bytes():
+        return
+    shutil.rmtree(LIBS, ignore_errors=True)
+    command = [
+        *("mvn", "-B", "-q", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"),
+        *(f"-DoutputDirectory={LIBS}", "-DincludeScope=runtime"),
+    ]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=FETCH_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"Maven gave no answer within {FETCH_TIMEOUT} s") from None
+    if done.returncode != 0:
+        raise Unavailable(f"Maven could not fetch kafka-clients: {done.stdout[-500:]}")
+    shutil.copy(HERE / "pom.xml", stamp)
+
+
+def _compile() -> None:
+    sources = sorted(HERE.glob("*.java"))
+    newest = max(source.stat().st_mtime for source in sources)
+    stamp = CLASSES / ".compiled"
+    if stamp.exists() and stamp.stat().st_mtime > newest:
+        return
+    shutil.rmtree(CLASSES, ignore_errors=True)
+    CLASSES.mkdir(parents=True)
+    command = ["javac", "-nowarn", "-d", str(CLASSES), "-cp", f"{LIBS}/*", *map(str, sources)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    stamp.touch()
+
+
+def command(main: str, *args: str, heap: str = "1g") -> list[str]:
+    """The command line that runs a program of this folder."""
+    prepare()
+    path = os.pathsep.join([str(CLASSES), f"{LIBS}/*"])
+    return ["java", f"-Xmx{heap}", "-XX:+UseSerialGC", "-cp", path, main, *args]
