@@ -1,3 +1,74 @@
-"""Kafka's consumer groups in Python."""
+"""Kafka's consumer groups in Python: assign partitions, run groups, replay what happened to them.
+
+``import rota`` is light: a name is loaded on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from rota import errors
+    from rota.assignors.interface import Assignor, PartitionAssignor
+    from rota.model.membership import (
+        Assignment,
+        GroupAssignment,
+        GroupSubscription,
+        Member,
+        RebalanceProtocol,
+        Subscription,
+    )
+    from rota.model.topic import Cluster, Partitions, TopicPartition
+    from rota.plan import Move, Plan, assign
+
+_HOMES = {
+    "Assignment": "rota.model.membership",
+    "Assignor": "rota.assignors.interface",
+    "Cluster": "rota.model.topic",
+    "GroupAssignment": "rota.model.membership",
+    "GroupSubscription": "rota.model.membership",
+    "Member": "rota.model.membership",
+    "Move": "rota.plan",
+    "PartitionAssignor": "rota.assignors.interface",
+    "Partitions": "rota.model.topic",
+    "Plan": "rota.plan",
+    "RebalanceProtocol": "rota.model.membership",
+    "Subscription": "rota.model.membership",
+    "TopicPartition": "rota.model.topic",
+    "assign": "rota.plan",
+}
+
+__all__ = [
+    "Assignment",
+    "Assignor",
+    "Cluster",
+    "GroupAssignment",
+    "GroupSubscription",
+    "Member",
+    "Move",
+    "PartitionAssignor",
+    "Partitions",
+    "Plan",
+    "RebalanceProtocol",
+    "Subscription",
+    "TopicPartition",
+    "assign",
+    "errors",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "errors":
+        return importlib.import_module("rota.errors")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rota' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

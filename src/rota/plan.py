@@ -1,1 +1,271 @@
-"""Plans: what a strategy would give a group, and what would move."""
+"""Plans: what a strategy would give a group, what would move, and what had to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from rota.assignors import exact
+from rota.assignors.claims import previous_owners
+from rota.assignors.interface import Assignor
+from rota.assignors.problem import Problem
+from rota.assignors.registry import StrategySpec, common_protocol, resolve_all
+from rota.assignors.rules import Checked, assign_checked
+from rota.assignors.sticky import Expired, Sticky, StickyFamily, unlimited
+from rota.errors import InputError
+from rota.model.membership import UNASSIGNED, GroupSubscription, Member, RebalanceProtocol
+from rota.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
+
+DEFAULT_BUDGET_MS = 5_000
+"""``assign.budget.ms``: how long the exact solver may look for fewer moves."""
+
+ReplicaRacks: TypeAlias = Mapping[str, Sequence[Iterable[str]]]
+
+
+def budget_of(milliseconds: int) -> Callable[[], Expired]:
+    """A time budget: each call starts it afresh and gives the question whether it is used up."""
+
+    def start() -> Expired:
+        deadline = time.monotonic() + milliseconds / 1000
+        return lambda: time.monotonic() > deadline
+
+    return start
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A partition that its owner loses though it still wants it.
+
+    ``to`` is None where a custom cooperative strategy withholds it: who gets it is then decided in
+    the next rebalance.
+    """
+
+    topic: str
+    partition: int
+    source: str
+    to: str | None
+
+
+class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
+    """Who would get which partition: ``plan["C0"]`` is ``{"t0": (0, 1)}``.
+
+    Everything is kept as columns; names and tuples are made when they are asked for.
+    """
+
+    def __init__(
+        self,
+        assignors: tuple[Assignor, ...],
+        checked: Checked,
+        before: Problem,
+        left: Sequence[Member],
+    ) -> None:
+        self._checked = checked
+        self._before = before
+        self._left = left
+        self._assignor = assignors[0]
+        self.strategy = self._assignor.name
+        self.solver = self._assignor.solver if isinstance(self._assignor, StickyFamily) else None
+        self.protocol = common_protocol(assignors)
+        self.members = before.members
+        self.skipped_topics = before.skipped_topics
+
+    def __getitem__(self, member: str) -> dict[str, tuple[int, ...]]:
+        given = self._checked.result[member].partitions.by_topic()
+        return {topic: tuple(sorted(given[topic])) for topic in sorted(given)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.members)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __repr__(self) -> str:
+        return f"<Plan {self.strategy}: {self.to_dict()}>"
+
+    def to_dict(self) -> dict[str, dict[str, list[int]]]:
+        """``{"C0": {"t0": [0, 1]}}``."""
+        return {
+            member: {topic: list(numbers) for topic, numbers in self[member].items()}
+            for member in self.members
+        }
+
+    def owners(self, topic: str) -> IntArray:
+        """For each partition of a topic the position of its owner in ``members``, -1 for none.
+
+        Where a strategy shares partitions, the last of the owners.
+        """
+        position = self._before.layout.index.get(topic)
+        if position is None:
+            raise InputError(f"topic {topic!r} is not part of this plan")
+        starts = self._before.layout.starts
+        return self._owners[starts[position] : starts[position + 1]]
+
+    @cached_property
+    def _owners(self) -> IntArray:
+        owners = np.full(self._before.layout.size, UNASSIGNED, dtype=np.int32)
+        owners[self._checked.partition] = self._checked.member
+        owners.setflags(write=False)
+        return owners
+
+    @cached_property
+    def loads(self) -> dict[str, int]:
+        """How many partitions each member is given."""
+        counted = np.bincount(self._checked.member, minlength=len(self.members))
+        return dict(zip(self.members, counted.tolist(), strict=True))
+
+    @cached_property
+    def target_loads(self) -> dict[str, int]:
+        """Loads once everything that a cooperative round withholds has been handed over."""
+        target = self._checked.result.target
+        if target is None:
+            return self.loads
+        return dict(zip(self.members, target.loads.tolist(), strict=True))
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Members that end with nothing to do."""
+        return tuple(member for member, load in self.target_loads.items() if load == 0)
+
+    @cached_property
+    def _previous(self) -> IntArray:
+        return previous_owners(self._before)
+
+    @cached_property
+    def _lost(self) -> IntArray:
+        """Numbers of partitions whose previous owner, still subscribed, no longer has them."""
+        kept = np.zeros(self._before.layout.size, dtype=np.bool_)
+        partition, member = self._checked.partition, self._checked.member
+        kept[partition[self._previous[partition] == member]] = True
+        lost = (self._previous != UNASSIGNED) & ~kept
+        if self._assignor.allow_unassigned:
+            lost &= self._owners != UNASSIGNED
+        return np.flatnonzero(lost).astype(np.int32)
+
+    @property
+    def moved(self) -> int:
+        """Partitions that get another owner though their previous one still wants them.
+
+        One that a cooperative round takes away counts: it is given out in the next.
+        """
+        return len(self._lost)
+
+    @cached_property
+    def moves(self) -> tuple[Move, ...]:
+        """Every moved partition: from whom, to whom."""
+        layout = self._before.layout
+        target = self._checked.result.target
+        heading = target.owners if target is not None else self._owners
+        return tuple(
+            Move(
+                *layout.at(number),
+                source=self.members[self._previous[number]],
+                to=self.members[heading[number]] if heading[number] != UNASSIGNED else None,
+            )
+            for number in self._lost.tolist()
+        )
+
+    @cached_property
+    def withheld(self) -> int:
+        """Partitions that a cooperative round takes away and gives out in the next."""
+        return int((self._owners == UNASSIGNED).sum()) if self._cooperative else 0
+
+    @property
+    def _cooperative(self) -> bool:
+        return self.protocol is RebalanceProtocol.COOPERATIVE
+
+    @property
+    def stopped(self) -> int:
+        """Partitions that stand still during the rebalance: under the eager protocol everything
+        that is owned, under the cooperative one only what moves.
+        """
+        if self._cooperative:
+            return self.moved
+        return int((self._previous != UNASSIGNED).sum())
+
+    @cached_property
+    def orphaned(self) -> int:
+        """Partitions whose previous owner has left the group."""
+        layout = self._before.layout
+        held = {
+            (topic, partition)
+            for member in self._left
+            for topic, partition in member.owned
+            if topic in layout.index and 0 <= partition < layout.counts[layout.index[topic]]
+        }
+        return len(held)
+
+    @cached_property
+    def _fewest(self) -> tuple[int, tuple[str, ...]]:
+        problem = replace(self._before, racks=None)
+        best = exact.solve(problem, budget_of(DEFAULT_BUDGET_MS)())
+        moved = (self._previous != UNASSIGNED) & (best.owners != self._previous)
+        return int(moved.sum()), best.notes
+
+    @property
+    def moved_min(self) -> int:
+        """The fewest that any assignment with the best balance must move."""
+        return self._fewest[0]
+
+    @property
+    def needless(self) -> int:
+        """Moves beyond the fewest; below zero where a strategy moves less by balancing worse."""
+        return self.moved - self.moved_min
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know: claims dropped, topics skipped, limits met."""
+        skipped = tuple(
+            f"topic {topic!r} has no metadata or no partitions: skipped"
+            for topic in self.skipped_topics
+        )
+        found = dict.fromkeys(self._before.notes + self._checked.result.notes + skipped)
+        return tuple(found)
+
+
+def assign(  # noqa: PLR0913 (all but two are options)
+    strategy: StrategySpec | Sequence[StrategySpec],
+    partitions: Mapping[str, int],
+    members: Iterable[Member],
+    *,
+    solver: str = "exact",
+    racks: ReplicaRacks | None = None,
+    left: Iterable[Member] = (),
+    budget_ms: int | None = DEFAULT_BUDGET_MS,
+) -> Plan:
+    """Plans a rebalance: who gets which partition under a strategy.
+
+    :param strategy: a wire name, a Java class name, ``package.module:Class``, a class or an
+        instance; or a list of them, as every member would be configured. The first is used, and
+        the rebalance protocol is the highest that the whole list supports.
+    :param partitions: partition counts by topic
+    :param members: the group's members, with what they own now
+    :param solver: ``exact`` (provably best) or ``kafka`` (what Kafka 4.3 gives); sticky family only
+    :param racks: replica racks by topic and partition: ``{"t0": [("r1", "r2"), ...]}``
+    :param left: members that have just left, for :attr:`Plan.orphaned`
+    :param budget_ms: how long the exact solver may look for fewer moves; None for ever
+    """
+    budget = unlimited if budget_ms is None else budget_of(budget_ms)
+    assignors = resolve_all(strategy, solver=solver, budget=budget)
+    cluster = Cluster(partitions, racks or {})
+    listed = list(members)
+    group = GroupSubscription.of(listed)
+    before = Problem.of(cluster, group)
+    eager = common_protocol(assignors) is RebalanceProtocol.EAGER
+    if eager and not isinstance(assignors[0], Sticky):
+        # An eager member gives everything up before it joins, so the leader never sees it.
+        # Sticky alone remembers, in its user data: so does [cooperative-sticky, range] not.
+        group = GroupSubscription.of(replace(m, owned=NO_PARTITIONS) for m in listed)
+    return Plan(assignors, assign_checked(assignors[0], cluster, group), before, tuple(left))
+
+
+def carried_out(plan: Plan, members: Iterable[Member], generation: int) -> list[Member]:
+    """The same members once the plan has been carried out, as of this generation."""
+    return [
+        replace(member, owned=Partitions.of(plan[member.id]), generation=generation)
+        for member in members
+    ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rota.assignors.problem import Problem, stated
+from rota.errors import BrokenRule
 from rota.model.membership import (
     Assignment,
     GroupAssignment,
@@ -70,9 +71,11 @@ class PartitionAssignor(Assignor):
         members = {member: group[member] for member in sorted(group)}
         placed = self.assign_partitions(known, members)
         if not isinstance(placed, Mapping):
-            raise TypeError(
+            raise BrokenRule(
+                self.name,
+                "a-result",
                 f"assign_partitions returned {type(placed).__name__}, not a mapping of "
-                "member ids to partitions"
+                "member ids to partitions",
             )
         return GroupAssignment(
             {member: Assignment(Partitions.of(partitions)) for member, partitions in placed.items()}
@@ -104,8 +107,11 @@ class ColumnarAssignor(Assignor):
         """The owner of each partition."""
 
     def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
-        """Poses the problem, solves it, and wraps the owners without making objects of them."""
-        problem = Problem.of(cluster, group, self.ownership)
+        """Poses the problem and solves it."""
+        return self.place_all(Problem.of(cluster, group, self.ownership))
+
+    def place_all(self, problem: Problem) -> GroupAssignment:
+        """Solves the problem, and wraps the owners without making objects of them."""
         solution = self.solve(problem)
 
         def placed(owners: IntArray) -> Placement:

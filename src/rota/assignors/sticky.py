@@ -27,6 +27,12 @@ Solver = Callable[[Problem, Expired], Solution]
 SOLVERS: Mapping[str, Solver] = {"exact": exact.solve, "kafka": kafka.solve}
 
 
+def check_solver(solver: str) -> None:
+    """Refuses a solver that there is not."""
+    if solver not in SOLVERS:
+        raise UnknownSolver(f"unknown solver {solver!r}: known are {', '.join(sorted(SOLVERS))}")
+
+
 class StickyFamily(ColumnarAssignor):
     """What Sticky and CooperativeSticky share: the placement, by either solver.
 
@@ -35,10 +41,7 @@ class StickyFamily(ColumnarAssignor):
     """
 
     def __init__(self, *, solver: str = "exact", budget: Callable[[], Expired] = unlimited) -> None:
-        if solver not in SOLVERS:
-            raise UnknownSolver(
-                f"unknown solver {solver!r}: known are {', '.join(sorted(SOLVERS))}"
-            )
+        check_solver(solver)
         self.solver = solver
         self.budget = budget
 

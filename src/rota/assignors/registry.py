@@ -1,0 +1,135 @@
+"""Finds strategies by wire name, ``package.module:Class``, entry point or Java class name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Mapping, Sequence
+
+from rota.assignors.cooperative import CooperativeSticky
+from rota.assignors.interface import Assignor
+from rota.assignors.range import Range
+from rota.assignors.roundrobin import RoundRobin
+from rota.assignors.sticky import Expired, Sticky, StickyFamily, check_solver, unlimited
+from rota.errors import InputError, UnknownStrategy
+from rota.model.membership import RebalanceProtocol
+
+ENTRY_POINTS = "rota.assignors"
+
+BUILT_IN: Mapping[str, type[Assignor]] = {
+    strategy.name: strategy for strategy in (Range, RoundRobin, Sticky, CooperativeSticky)
+}
+
+JAVA_CLASSES: Mapping[str, type[Assignor]] = {
+    f"org.apache.kafka.clients.consumer.{name}": strategy
+    for name, strategy in (
+        ("RangeAssignor", Range),
+        ("RoundRobinAssignor", RoundRobin),
+        ("StickyAssignor", Sticky),
+        ("CooperativeStickyAssignor", CooperativeSticky),
+    )
+}
+
+DEFAULT_LIST = ("range", "cooperative-sticky")
+"""Kafka's default ``partition.assignment.strategy``; runs eager until range is dropped from it."""
+
+StrategySpec = str | type[Assignor] | Assignor
+
+
+def resolve(
+    strategy: StrategySpec,
+    *,
+    solver: str = "exact",
+    budget: Callable[[], Expired] = unlimited,
+) -> Assignor:
+    """The strategy that is meant.
+
+    ``solver`` and ``budget`` go to strategies of the sticky family; an instance is taken as it is.
+
+    :raises UnknownStrategy: there is none, or it cannot be loaded
+    """
+    check_solver(solver)
+    if isinstance(strategy, Assignor):
+        return _named(strategy)
+    found = _load(strategy) if isinstance(strategy, str) else strategy
+    if not (isinstance(found, type) and issubclass(found, Assignor)):
+        raise UnknownStrategy(f"strategy {strategy!r} is not a subclass of rota.Assignor")
+    if issubclass(found, StickyFamily):
+        return found(solver=solver, budget=budget)
+    try:
+        return _named(found())
+    except TypeError as error:
+        raise UnknownStrategy(f"strategy {strategy!r} cannot be created: {error}") from error
+
+
+def resolve_all(
+    strategies: StrategySpec | Sequence[StrategySpec],
+    *,
+    solver: str = "exact",
+    budget: Callable[[], Expired] = unlimited,
+) -> tuple[Assignor, ...]:
+    """A whole list in order of preference; a string may hold several, separated by commas."""
+    listed: Sequence[StrategySpec]
+    if isinstance(strategies, str):
+        listed = [name.strip() for name in strategies.split(",")]
+    elif isinstance(strategies, Sequence):
+        listed = strategies
+    else:
+        listed = [strategies]
+    if not listed:
+        raise InputError("the list of strategies is empty")
+    found = tuple(resolve(strategy, solver=solver, budget=budget) for strategy in listed)
+    names = [assignor.name for assignor in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two strategies in the list have the name {name!r}")
+    return found
+
+
+def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
+    """The highest protocol that every strategy of the list supports.
+
+    So ``[range, cooperative-sticky]`` runs eager until range is dropped from it.
+    """
+    common = set(RebalanceProtocol).intersection(*(assignor.protocols for assignor in assignors))
+    if not common:
+        names = ", ".join(assignor.name for assignor in assignors)
+        raise InputError(f"no rebalance protocol is common to all of: {names}")
+    return max(common)
+
+
+def known() -> tuple[str, ...]:
+    """Every name that :func:`resolve` finds without a module path."""
+    plugins = {point.name for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    return (*BUILT_IN, *sorted(plugins.difference(BUILT_IN)))
+
+
+def _load(strategy: str) -> object:
+    found = BUILT_IN.get(strategy) or JAVA_CLASSES.get(strategy)
+    if found is not None:
+        return found
+    if ":" in strategy:
+        return _import(strategy)
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=strategy):
+        return _import(point.value)
+    raise UnknownStrategy(
+        f"unknown strategy {strategy!r}: known are {', '.join(known())}, "
+        "or a class of yours as package.module:Class"
+    )
+
+
+def _import(path: str) -> object:
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        raise UnknownStrategy(
+            f"strategy {path!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _named(assignor: Assignor) -> Assignor:
+    name = getattr(assignor, "name", None)
+    if not isinstance(name, str) or not name:
+        raise UnknownStrategy(f"strategy {type(assignor).__qualname__} has no name")
+    return assignor
