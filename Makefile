@@ -1,0 +1,46 @@
+# Two commands do everything: `make run` and `make test`. Both set up what they need in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help setup run test lint bench nightly clean
+
+help:            ## what there is
+	@grep -hE '^[a-z]+: .*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY)  ## the environment, made anew when pyproject.toml changes
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) --version): set PYTHON=..."; exit 1; }
+	@echo "setting up .venv (a minute, once)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+run: $(READY)    ## the main job; until the pipeline exists: `rota plan` on a shipped example
+	@echo "The pipeline (rota run) is not built yet. This is rota plan on a shipped example:"
+	@echo
+	@echo '$$ rota plan examples/orders.json --remove billing-2 --compare'
+	@$(BIN)/rota plan examples/orders.json --remove billing-2 --compare
+	@echo
+	@echo '$$ rota plan examples/orders.json --remove billing-2 --strategy cooperative-sticky'
+	@$(BIN)/rota plan examples/orders.json --remove billing-2 --strategy cooperative-sticky
+
+test: lint       ## lint, types, layers and every test but the nightly ones
+	@$(BIN)/python -m pytest
+
+lint: $(READY)   ## ruff, mypy strict, import-linter
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+bench: $(READY)  ## speed and memory beside Java, franz-go and kafka-python
+	@$(BIN)/python -m bench
+
+nightly: lint    ## everything, with many more seeds and examples
+	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly"
+
+clean:           ## forget the environment and what was fetched
+	rm -rf .venv .java .go .hypothesis .pytest_cache .mypy_cache .ruff_cache

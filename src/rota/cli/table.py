@@ -1,0 +1,173 @@
+"""Plans as tables that a person can read."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rota.model.membership import RebalanceProtocol
+from rota.plan import Plan
+
+SHOWN_MEMBERS = 40
+SHOWN_MOVES = 15
+WIDE = 10_000
+
+
+def _console() -> Console:
+    """Names are printed as they are: no markup, no emoji codes; a pipe gets unbroken lines."""
+    return Console(
+        markup=False,
+        highlight=False,
+        emoji=False,
+        soft_wrap=False,
+        width=None if sys.stdout.isatty() else WIDE,
+    )
+
+
+def print_plan(plan: Plan, strategies: Sequence[str], *, everything: bool) -> None:
+    """One plan: members with their partitions, then what moves."""
+    console = _console()
+    console.print(_title(plan))
+    if len(strategies) > 1:
+        console.print(_list_note(plan, strategies))
+    console.print()
+    console.print(_members(plan, len(plan) if everything else SHOWN_MEMBERS))
+    console.print()
+    console.print(_verdict(plan))
+    _print_moves(console, plan, plan.moved if everything else SHOWN_MOVES)
+    for note in plan.notes:
+        console.print(f"note: {note}")
+
+
+def print_comparison(plans: Sequence[Plan]) -> None:
+    """Several plans of one group side by side, and the best of them."""
+    console = _console()
+    table = _table("strategy", "solver", "protocol", "loads", "idle", "moved", "fewest", "stopped")
+    for column in table.columns[4:]:
+        column.justify = "right"
+    for plan in plans:
+        table.add_row(
+            plan.strategy,
+            plan.solver or "",
+            plan.protocol.name.lower(),
+            _spread(plan),
+            str(len(plan.idle)),
+            str(plan.moved),
+            str(plan.moved_min),
+            str(plan.stopped),
+        )
+    console.print(table)
+    best = min(plans, key=_rank)
+    console.print()
+    console.print(
+        f"best here: {_named(best)}: loads {_spread(best)}, {best.moved} moved, "
+        f"{best.stopped} stopped"
+    )
+    for note in dict.fromkeys(note for plan in plans for note in plan.notes):
+        console.print(f"note: {note}")
+
+
+def _rank(plan: Plan) -> tuple[int, int, int]:
+    """Even loads first, then what stands still during the rebalance, then what moves."""
+    return sum(load * load for load in plan.target_loads.values()), plan.stopped, plan.moved
+
+
+def _named(plan: Plan) -> str:
+    return f"{plan.strategy} (solver {plan.solver})" if plan.solver else plan.strategy
+
+
+def _title(plan: Plan) -> str:
+    partitions = sum(plan.target_loads.values())
+    return (
+        f"{_named(plan)}, {plan.protocol.name.lower()} protocol: "
+        f"{_count(partitions, 'partition')} over {_count(len(plan), 'member')}"
+    )
+
+
+def _list_note(plan: Plan, strategies: Sequence[str]) -> str:
+    why = (
+        "every strategy of the list supports it"
+        if plan.protocol is RebalanceProtocol.COOPERATIVE
+        else "not every strategy of the list is cooperative"
+    )
+    return (
+        f"from the list {', '.join(strategies)}: the first is used, and the protocol is "
+        f"{plan.protocol.name.lower()} because {why}"
+    )
+
+
+def _members(plan: Plan, limit: int) -> Table:
+    table = _table("member", "load", "partitions")
+    table.columns[1].justify = "right"
+    for member in plan.members[:limit]:
+        given = "; ".join(f"{topic} {_ranges(plan[member][topic])}" for topic in plan[member])
+        load = str(plan.loads[member])
+        if plan.target_loads[member] != plan.loads[member]:
+            load += f" -> {plan.target_loads[member]}"
+        table.add_row(Text(member), load, Text(given or "(idle)"))
+    if len(plan) > limit:
+        table.add_row("...", "", f"{len(plan) - limit} more members: --all lists them")
+    return table
+
+
+def _verdict(plan: Plan) -> str:
+    said = [f"loads {_spread(plan)}", f"{plan.moved} moved (fewest possible {plan.moved_min})"]
+    if plan.needless > 0:
+        said.append(f"{plan.needless} of them needless")
+    if plan.orphaned:
+        said.append(f"{plan.orphaned} taken over from members that left")
+    if plan.withheld:
+        said.append(f"{plan.withheld} given out in the next rebalance")
+    said.append(f"{plan.stopped} stand still during the rebalance")
+    if plan.idle:
+        said.append(f"{_count(len(plan.idle), 'member')} idle")
+    return "; ".join(said)
+
+
+def _print_moves(console: Console, plan: Plan, limit: int) -> None:
+    if not plan.moved:
+        return
+    table = _table("moved", "from", "to")
+    for move in plan.moves[:limit]:
+        to = move.to if move.to is not None else "(next rebalance)"
+        table.add_row(Text(f"{move.topic}-{move.partition}"), Text(move.source), Text(to))
+    console.print()
+    console.print(table)
+    if plan.moved > limit:
+        busiest = Counter(move.source for move in plan.moves).most_common(3)
+        losers = ", ".join(f"{member} {count}" for member, count in busiest)
+        console.print(
+            f"{plan.moved - limit} more moves: --all lists them; most are lost by {losers}"
+        )
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
+
+
+def _spread(plan: Plan) -> str:
+    loads = sorted(plan.target_loads.values()) or [0]
+    return str(loads[0]) if loads[0] == loads[-1] else f"{loads[0]} to {loads[-1]}"
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """``0-2, 5`` for 0, 1, 2, 5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"

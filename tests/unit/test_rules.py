@@ -1,0 +1,161 @@
+"""A strategy that does not do its duty is refused by the name of the rule it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+import rota
+from rota.assignors.rules import assign_checked
+from rota.errors import BrokenRule, StrategyFailed
+
+TOPICS = {"t": 2, "other": 1}
+MEMBERS = [rota.Member(id="a", topics=["t"]), rota.Member(id="b", topics=["t"])]
+
+
+def strategy(result: Callable[[], object], **attributes: object) -> rota.PartitionAssignor:
+    def assign_partitions(self: object, partitions: object, subscriptions: object) -> object:
+        return result()
+
+    members: dict[str, Any] = {"name": "mine", "assign_partitions": assign_partitions, **attributes}
+    made: rota.PartitionAssignor = type("Mine", (rota.PartitionAssignor,), members)()
+    return made
+
+
+def raises() -> object:
+    raise ZeroDivisionError("by design")
+
+
+BROKEN: dict[str, tuple[Callable[[], object], str]] = {
+    "returns None": (lambda: None, "a-result"),
+    "forgets a member": (lambda: {"a": [("t", 0), ("t", 1)]}, "all-members"),
+    "invents a member": (lambda: {"a": [("t", 0)], "b": [("t", 1)], "c": []}, "only-members"),
+    "gives a partition twice": (lambda: {"a": [("t", 0), ("t", 1)], "b": [("t", 1)]}, "one-owner"),
+    "gives one member the same twice": (
+        lambda: {"a": [("t", 0), ("t", 0)], "b": [("t", 1)]},
+        "one-owner",
+    ),
+    "invents a partition": (lambda: {"a": [("t", 0), ("t", 2)], "b": [("t", 1)]}, "exists"),
+    "a negative partition": (lambda: {"a": [("t", 0), ("t", -1)], "b": [("t", 1)]}, "exists"),
+    "invents a topic": (lambda: {"a": [("t", 0), ("x", 0)], "b": [("t", 1)]}, "exists"),
+    "gives an unsubscribed topic": (
+        lambda: {"a": [("t", 0), ("other", 0)], "b": [("t", 1)]},
+        "subscribed",
+    ),
+    "leaves a partition out": (lambda: {"a": [("t", 0)], "b": []}, "all-owned"),
+}
+
+
+@pytest.mark.parametrize(("result", "rule"), BROKEN.values(), ids=BROKEN)
+def test_the_broken_rule_is_named(result: Callable[[], object], rule: str) -> None:
+    with pytest.raises(BrokenRule) as caught:
+        rota.assign(strategy(result), TOPICS, MEMBERS)
+    assert caught.value.rule == rule
+    assert "mine" in str(caught.value)
+    assert rule in str(caught.value)
+
+
+def test_a_strategy_that_raises() -> None:
+    with pytest.raises(StrategyFailed, match="'mine' raised ZeroDivisionError: by design"):
+        rota.assign(strategy(raises), TOPICS, MEMBERS)
+
+
+def test_a_member_given_a_topic_that_only_the_other_subscribes_to() -> None:
+    members = [rota.Member(id="a", topics=["t"]), rota.Member(id="b", topics=["t", "other"])]
+    wrong = strategy(lambda: {"a": [("t", 0), ("other", 0)], "b": [("t", 1)]})
+    with pytest.raises(BrokenRule, match="'subscribed'.*'a' was given other-0"):
+        rota.assign(wrong, TOPICS, members)
+
+
+def test_broadcast_is_allowed_where_it_is_declared() -> None:
+    everything = [("t", 0), ("t", 1)]
+    broadcast = strategy(lambda: {"a": everything, "b": everything}, allow_shared=True)
+    plan = rota.assign(broadcast, TOPICS, MEMBERS)
+    assert plan.to_dict() == {"a": {"t": [0, 1]}, "b": {"t": [0, 1]}}
+
+
+def test_leaving_out_is_allowed_where_it_is_declared() -> None:
+    sparse = strategy(lambda: {"a": [("t", 0)], "b": []}, allow_unassigned=True)
+    assert rota.assign(sparse, TOPICS, MEMBERS).loads == {"a": 1, "b": 0}
+
+
+class HandOver(rota.PartitionAssignor):
+    """Cooperative by its word, but it gives everything to b at once."""
+
+    name = "hand-over"
+    protocols = (rota.RebalanceProtocol.COOPERATIVE,)
+
+    def assign_partitions(
+        self, partitions: Mapping[str, int], subscriptions: Mapping[str, rota.Subscription]
+    ) -> dict[str, list[rota.TopicPartition]]:
+        return {"a": [], "b": [rota.TopicPartition("t", 0), rota.TopicPartition("t", 1)]}
+
+
+def owning(member: str, topics: str, *partitions: int, generation: int = 1) -> rota.Member:
+    return rota.Member(
+        id=member, topics=topics.split(), owned={"t": partitions}, generation=generation
+    )
+
+
+def test_a_hand_over_in_one_round() -> None:
+    with pytest.raises(BrokenRule, match="'no-hand-over'.*t-0"):
+        rota.assign(HandOver(), TOPICS, [owning("a", "t", 0), owning("b", "t")])
+
+
+def test_a_hand_over_from_one_that_no_longer_subscribes() -> None:
+    with pytest.raises(BrokenRule, match="'no-hand-over'.*t-0"):
+        rota.assign(HandOver(), TOPICS, [owning("a", "other", 0), owning("b", "t")])
+
+
+def test_a_partition_that_two_claim_is_not_given_to_either() -> None:
+    with pytest.raises(BrokenRule, match="'no-hand-over'.*t-0"):
+        rota.assign(HandOver(), TOPICS, [owning("a", "t", 0), owning("b", "t", 0)])
+
+
+def test_a_stale_claim_does_not_hold_the_newer_owner_up() -> None:
+    members = [owning("a", "t", 0, generation=1), owning("b", "t", 0, generation=2)]
+    assert rota.assign(HandOver(), TOPICS, members).loads == {"a": 0, "b": 2}
+
+
+def test_a_result_of_another_type() -> None:
+    class Wrong(rota.Assignor):
+        name = "wrong"
+
+        def assign(self, cluster: object, group: object) -> Any:
+            return {"a": 1}
+
+    with pytest.raises(BrokenRule, match="'a-result'.*returned dict"):
+        rota.assign(Wrong(), TOPICS, MEMBERS)
+
+
+def test_a_strategy_may_delegate_to_a_built_in_one() -> None:
+    class Delegating(rota.Assignor):
+        name = "delegating"
+
+        def assign(
+            self, cluster: rota.Cluster, group: Mapping[str, rota.Subscription]
+        ) -> rota.GroupAssignment:
+            from rota.assignors.roundrobin import RoundRobin
+
+            return RoundRobin().assign(cluster, group)
+
+    assert rota.assign(Delegating(), TOPICS, MEMBERS).loads == {"a": 1, "b": 1}
+
+
+def test_an_empty_group_and_a_group_without_topics() -> None:
+    cluster = rota.Cluster({"t": 2})
+    nobody = assign_checked(HandOverNothing(), cluster, {})
+    assert len(nobody.partition) == 0
+    plan = rota.assign(HandOverNothing(), {"t": 2}, [rota.Member(id="a", topics=[])])
+    assert plan.to_dict() == {"a": {}}
+
+
+class HandOverNothing(rota.PartitionAssignor):
+    name = "nothing"
+
+    def assign_partitions(
+        self, partitions: Mapping[str, int], subscriptions: Mapping[str, rota.Subscription]
+    ) -> dict[str, list[rota.TopicPartition]]:
+        return {member: [] for member in subscriptions}
