@@ -23,17 +23,15 @@ def java_sorted(texts: Iterable[str]) -> list[str]:
     return sorted(listed) if all(map(str.isascii, listed)) else sorted(listed, key=java_key)
 
 
-def static_first(members: Sequence[str], static_ids: Sequence[str | None]) -> IntArray:
-    """Positions of members as Range and RoundRobin serve them.
+def static_first(static_ids: Sequence[str | None]) -> IntArray:
+    """Positions of members as Range and RoundRobin serve them, of members sorted by id.
 
     Static members come first, by static id, so that a restart under a new member id changes
     nothing; the others follow by member id. The two never interleave: a known fault elsewhere
     (kafka-python groups the unsorted list and loses members).
     """
-
-    def key(position: int) -> tuple[bool, bytes, bytes]:
-        static = static_ids[position]
-        first = static if static is not None else members[position]
-        return static is None, java_key(first), java_key(members[position])
-
-    return np.array(sorted(range(len(members)), key=key), dtype=np.int32)
+    static = [(java_key(name), at) for at, name in enumerate(static_ids) if name is not None]
+    if not static:
+        return np.arange(len(static_ids), dtype=np.int32)
+    dynamic = [at for at, name in enumerate(static_ids) if name is None]
+    return np.array([at for _, at in sorted(static)] + dynamic, dtype=np.int32)
