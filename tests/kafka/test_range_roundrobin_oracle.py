@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
-from tests.java import launcher
 
 from rota.assignors.interface import Assignor
 from rota.assignors.range import Range
 from rota.assignors.roundrobin import RoundRobin
 from rota.model.membership import GroupSubscription, Member
 from rota.model.topic import Cluster
+from tests.java import launcher
 
 CASES = 10_000
 NAMES = ("a", "B", "b", "t1", "t10", "t2", "orders", "__consumer_offsets")

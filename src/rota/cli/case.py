@@ -37,7 +37,9 @@ class Case:
 
     def with_members(self, count: int) -> Case:
         """The same case with new members, subscribed as most of the others are."""
-        if count and not self.members:
+        if count == 0:
+            return self
+        if not self.members:
             raise InputError("--add: the group has no member whose subscription could be taken")
         taken = {member.id for member in self.members + self.left}
         free = (name for name in (f"new-{n}" for n in range(1, 2**31)) if name not in taken)

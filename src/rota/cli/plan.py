@@ -167,7 +167,7 @@ def _choices(strategies: Sequence[str] | None) -> list[tuple[list[str], str]]:
 
 def _cases(args: argparse.Namespace) -> tuple[Case, Case]:
     """The group as it is, and as it will be."""
-    counts = _counts(args.partitions)
+    counts = _counts(args)
     if args.case is not None:
         if args.members is not None or args.member:
             args.error("--members and --member describe a group without a case file")
@@ -189,12 +189,12 @@ def _read(path: str) -> str:
         raise InputError(f"{path}: not a text file: {error.reason}") from None
 
 
-def _counts(flags: Sequence[str]) -> dict[str, int]:
+def _counts(args: argparse.Namespace) -> dict[str, int]:
     counts = {}
-    for flag in flags:
+    for flag in args.partitions:
         topic, _, count = flag.rpartition("=")
-        if not topic or not count.lstrip("-").isdecimal():
-            raise InputError(f"--partitions {flag!r}: must be TOPIC=N")
+        if not topic or not count.removeprefix("-").isdecimal():
+            args.error(f"--partitions {flag!r}: must be TOPIC=N")
         counts[topic] = int(count)
     return counts
 

@@ -81,7 +81,12 @@ class Member:
             raise InputError(f"member {id!r}: topics must be a list of names, not {topics!r}")
         object.__setattr__(self, "id", id)
         object.__setattr__(self, "topics", tuple(topics))
-        held = owned if isinstance(owned, Partitions) else Partitions.of(owned)
+        try:
+            held = owned if isinstance(owned, Partitions) else Partitions.of(owned)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(
+                f"member {id!r}: owned must be {{topic: [partition, ...]}}: {error}"
+            ) from None
         object.__setattr__(self, "owned", held)
         object.__setattr__(self, "generation", generation)
         object.__setattr__(self, "static_id", static_id)

@@ -1,0 +1,141 @@
+"""``rota.assign``: what a plan says of a rebalance."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import rota
+from rota.errors import InputError
+
+
+def member(name: str, topics: str, **owned: tuple[int, ...]) -> rota.Member:
+    return rota.Member(id=name, topics=topics.split(), owned=owned, generation=3)
+
+
+PAIR = [member("C0", "t0 t1", t0=(0, 1), t1=(0, 1, 2)), member("C1", "t0 t1", t0=(2,))]
+
+
+def test_the_public_view_of_a_plan() -> None:
+    plan = rota.assign("sticky", partitions={"t0": 3, "t1": 3}, members=PAIR)
+    assert plan.members == ("C0", "C1")
+    assert plan.loads == {"C0": 3, "C1": 3}
+    assert (plan.moved, plan.moved_min, plan.needless) == (2, 2, 0)
+    assert plan["C1"]["t0"][-1] == 2
+    assert plan.to_dict()["C0"] == {t: list(p) for t, p in plan["C0"].items()}
+    assert [plan.members[owner] for owner in plan.owners("t0")][2] == "C1"
+    assert {move.source for move in plan.moves} == {"C0"}
+    assert {move.to for move in plan.moves} == {"C1"}
+    assert plan.stopped == 6
+    assert plan.skipped_topics == ()
+    assert dict(plan) == {m: plan[m] for m in plan.members}
+
+
+def test_a_cooperative_plan_takes_away_first() -> None:
+    plan = rota.assign("cooperative-sticky", {"t0": 3, "t1": 3}, PAIR)
+    assert plan.protocol is rota.RebalanceProtocol.COOPERATIVE
+    assert plan.loads == {"C0": 3, "C1": 1}
+    assert plan.target_loads == {"C0": 3, "C1": 3}
+    assert (plan.moved, plan.withheld, plan.stopped) == (2, 2, 2)
+    assert {move.to for move in plan.moves} == {"C1"}
+
+
+def test_a_list_that_runs_eager_forgets_what_members_owned() -> None:
+    alone = rota.assign(
+        "cooperative-sticky", {"t": 4}, [member("a", "t", t=(2, 3)), member("b", "t", t=(0, 1))]
+    )
+    listed = rota.assign(
+        ["cooperative-sticky", "range"],
+        {"t": 4},
+        [member("a", "t", t=(2, 3)), member("b", "t", t=(0, 1))],
+    )
+    assert (alone.protocol, alone.moved) == (rota.RebalanceProtocol.COOPERATIVE, 0)
+    assert (listed.protocol, listed.stopped) == (rota.RebalanceProtocol.EAGER, 4)
+    assert listed.moved > 0
+    assert listed.moved_min == 0
+
+
+def test_topics_without_metadata_are_skipped_and_named() -> None:
+    plan = rota.assign("range", {"t": 1, "empty": 0}, [member("a", "t gone empty")])
+    assert plan.skipped_topics == ("empty", "gone")
+    assert plan.to_dict() == {"a": {"t": [0]}}
+    assert any("gone" in note for note in plan.notes)
+
+
+def test_dropped_claims_are_said() -> None:
+    stale = rota.Member(id="a", topics=["t"], owned={"t": [0, 7], "gone": [1]}, generation=1)
+    foreign = rota.Member(id="b", topics=["t"], owned={"u": [0]}, generation=1)
+    other = rota.Member(id="c", topics=["u"])
+    plan = rota.assign("sticky", {"t": 2, "u": 1}, [stale, foreign, other])
+    said = " / ".join(plan.notes)
+    assert "'a': claims on partitions that do not exist dropped: gone-1, t-7" in said
+    assert "'b': claims on topics it no longer subscribes to dropped: u" in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: rota.assign("range", {"t": -1}, []), r"partitions\['t'\]: -1 is negative"),
+        (lambda: rota.assign("range", {"t": 1.5}, []), "1.5 is not a whole number"),  # type: ignore[dict-item]
+        (lambda: rota.assign("range", {"t": 1}, [member("a", "t")] * 2), "'a' is listed twice"),
+        (lambda: rota.Member(id="a", topics="t0"), "topics must be a list of names, not 't0'"),
+        (
+            lambda: rota.assign("range", {"t": 2}, [], racks={"t": [("r",)]}),
+            r"racks\['t'\]: 1 entries for 2 partitions",
+        ),
+        (
+            lambda: rota.assign("range", {"t": 1}, [], racks={"u": [("r",)]}),
+            r"racks\['u'\]: no such topic",
+        ),
+        (
+            lambda: rota.assign("range", {"t": 1}, [], racks={"t": ["r1"]}),
+            "must be a list of rack names",
+        ),
+        (lambda: rota.assign("range", {"t": 1}, [member("a", "t")]).owners("u"), "'u' is not part"),
+        (
+            lambda: rota.assign(
+                "range",
+                {"t": 1},
+                [
+                    rota.Member(id="a", topics=["t"], static_id="s"),
+                    rota.Member(id="b", topics=["t"], static_id="s"),
+                ],
+            ),
+            "static id 's' is used by 'a' and 'b'",
+        ),
+        (
+            lambda: rota.Member(id="a", topics=["t"], owned={"t": ["x"]}),  # type: ignore[arg-type]
+            "member 'a': owned",
+        ),
+        (
+            lambda: rota.Member(id="a", topics=["t"], owned={"t": [2**40]}),
+            "member 'a': owned",
+        ),
+    ],
+)
+def test_bad_input_is_named(wrong: object, said: str) -> None:
+    assert callable(wrong)
+    with pytest.raises(InputError, match=said):
+        wrong()
+
+
+def test_an_empty_group_has_an_empty_plan() -> None:
+    plan = rota.assign("sticky", {"t": 3}, [])
+    assert (dict(plan), plan.moved, plan.moved_min, plan.idle) == ({}, 0, 0, ())
+
+
+def test_importing_rota_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, rota; heavy = {'numpy', 'rich', 'asyncio', 'kafka', 'aiokafka', "
+        "'confluent_kafka', 'pyspark'}; print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there() -> None:
+    assert {name for name in rota.__all__ if getattr(rota, name) is None} == set()
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = rota.nonsense
