@@ -60,14 +60,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name == "errors":
-        return importlib.import_module("rota.errors")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'rota' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker knows the names above, and no others
+
+    def __getattr__(name: str) -> object:
+        if name == "errors":
+            return importlib.import_module("rota.errors")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'rota' has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

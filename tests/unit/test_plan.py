@@ -138,4 +138,4 @@ def test_importing_rota_loads_nothing_heavy() -> None:
 def test_every_public_name_is_there() -> None:
     assert {name for name in rota.__all__ if getattr(rota, name) is None} == set()
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
-        _ = rota.nonsense
+        _ = rota.nonsense  # type: ignore[attr-defined]

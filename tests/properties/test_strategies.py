@@ -1,0 +1,116 @@
+"""What holds for every strategy and every group."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rota
+from rota.model.topic import Partitions
+from rota.plan import carried_out
+from tests.properties.groups import changed, groups
+
+STRATEGIES = [
+    ("range", "exact"),
+    ("roundrobin", "exact"),
+    ("sticky", "exact"),
+    ("sticky", "kafka"),
+    ("cooperative-sticky", "exact"),
+    ("cooperative-sticky", "kafka"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "solver"), STRATEGIES)
+@given(group=groups())
+def test_every_result_keeps_the_rules(
+    strategy: str, solver: str, group: tuple[dict[str, int], list[rota.Member]]
+) -> None:
+    counts, members = group
+    plan = rota.assign(strategy, counts, members, solver=solver)  # raises on a broken rule
+    wanted = {t for m in members for t in m.topics}
+    total = sum(count for topic, count in counts.items() if topic in wanted)
+    assert sum(plan.target_loads.values()) == total
+    assert sum(plan.loads.values()) + plan.withheld == total
+
+
+@pytest.mark.parametrize(("strategy", "solver"), STRATEGIES)
+@given(group=groups(), seed=st.integers(0, 2**32))
+def test_the_order_of_the_input_does_not_matter(
+    strategy: str, solver: str, group: tuple[dict[str, int], list[rota.Member]], seed: int
+) -> None:
+    counts, members = group
+    dice = random.Random(seed)
+
+    def shuffled(member: rota.Member) -> rota.Member:
+        topics, owned = list(member.topics), list(member.owned)
+        dice.shuffle(topics)
+        dice.shuffle(owned)
+        return replace(member, topics=tuple(topics), owned=Partitions.of(owned))
+
+    items = list(counts.items())
+    dice.shuffle(items)
+    again = [shuffled(member) for member in members]
+    dice.shuffle(again)
+    first = rota.assign(strategy, counts, members, solver=solver)
+    second = rota.assign(strategy, dict(items), again, solver=solver)
+    assert first.to_dict() == second.to_dict()
+    assert (first.moved, first.moved_min, first.notes) == (
+        second.moved,
+        second.moved_min,
+        second.notes,
+    )
+
+
+@pytest.mark.parametrize("solver", ["exact", "kafka"])
+@given(data=st.data())
+def test_cooperative_needs_two_rounds_at_most(solver: str, data: st.DataObject) -> None:
+    counts, members = data.draw(groups())
+    for generation in range(1, 4):
+        first = rota.assign("cooperative-sticky", counts, members, solver=solver)
+        members = carried_out(first, members, generation)
+        second = rota.assign("cooperative-sticky", counts, members, solver=solver)
+        assert second.withheld == 0, "the second round gives everything out"
+        assert second.moved == 0, "and takes nothing away"
+        owned = [partition for plan in (second,) for m in plan for partition in plan[m].items()]
+        assert len(owned) == len({(t, p) for t, p in owned})
+        members = carried_out(second, members, generation)
+        counts, members = data.draw(changed(counts, members))
+
+
+HASH_SEED_SCRIPT = """
+import json, random, rota
+dice = random.Random(7)
+topics = {f"topic-{n}": dice.randrange(1, 9) for n in range(12)}
+members = [
+    rota.Member(id=f"m{n}", topics=dice.sample(sorted(topics), dice.randrange(1, 9)),
+                owned={t: [dice.randrange(9)] for t in dice.sample(sorted(topics), 4)},
+                generation=dice.randrange(4), rack=dice.choice([None, "r1", "r2"]))
+    for n in range(15)]
+racks = {t: [[dice.choice(["r1", "r2"])] for _ in range(c)] for t, c in topics.items()}
+for strategy in ("range", "roundrobin", "sticky", "cooperative-sticky"):
+    for solver in ("exact", "kafka"):
+        for known in (None, racks):
+            plan = rota.assign(strategy, topics, members, solver=solver, racks=known)
+            print(json.dumps([plan.to_dict(), plan.notes, plan.moved_min]))
+"""
+
+
+def test_the_hash_seed_does_not_matter() -> None:
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", HASH_SEED_SCRIPT],
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "4711")
+    ]
+    assert printed[0]
+    assert len(set(printed)) == 1

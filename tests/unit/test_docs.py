@@ -1,0 +1,62 @@
+"""What the README and the how-tos show is what happens.
+
+Python blocks run in order in one namespace, and print what the ``output`` block after them says.
+In ``console`` blocks every line that starts with ``$ rota`` prints what follows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rota.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+BLOCK = re.compile(r"^```(python|output|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return BLOCK.findall(page.read_text())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_run_and_print_what_is_shown(
+    page: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    namespace: dict[str, object] = {"__name__": page.stem}
+    printed = ""
+    for kind, text in blocks(page):
+        if kind == "python":
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(compile(text, str(page), "exec"), namespace)
+            printed = out.getvalue()
+        elif kind == "output":
+            assert printed == text
+
+
+def commands(page: Path) -> list[tuple[str, str]]:
+    found = []
+    for kind, text in blocks(page):
+        if kind == "console":
+            for part in re.split(r"^\$ (?=rota )", text, flags=re.MULTILINE)[1:]:
+                command, _, shown = part.partition("\n")
+                found.append((command, shown.strip("\n")))
+    return found
+
+
+@pytest.mark.parametrize(("command", "shown"), [pair for page in PAGES for pair in commands(page)])
+def test_console_blocks_show_what_is_printed(
+    command: str, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    main(shlex.split(command)[1:])
+    printed = capsys.readouterr().out
+    assert [line.rstrip() for line in printed.strip("\n").splitlines()] == shown.splitlines()
