@@ -59,9 +59,7 @@ def goal_of(problem: Problem, owners: list[int]) -> Goal:
 
 def brute_force(problem: Problem) -> Goal:
     """The best over all assignments."""
-    goals = (
-        goal_of(problem, list(owners)) for owners in itertools.product(*subscribers(problem))
-    )
+    goals = (goal_of(problem, list(owners)) for owners in itertools.product(*subscribers(problem)))
     return min(goals, key=lambda goal: goal.key)
 
 

@@ -33,22 +33,24 @@ Column = npt.NDArray[np.int64]
 def check(problem: Problem, owners: IntArray) -> str | None:
     """What is wrong with the result; None if it is proved best.
 
-    A result that is not best is refused as soon as a pass finds it out, but that may take as many
-    passes as there are members; a best one takes about as many as its longest exchange.
+    A best result takes about as many passes as its longest exchange. One that is not may take as
+    many as there are members until that is known.
     """
     if len(owners) != problem.layout.size:
         return "not one owner for each partition"
-    if not problem.layout.size:
+    if not len(owners):
         return None
     if owners.min() < 0 or owners.max() >= len(problem.members):
         return "a partition without an owner"
     edges = _Subscriptions.of(problem)
-    topic = problem.layout.topic_of.astype(np.int64)
-    if not edges.contains(problem.class_of[owners], topic).all():
+    if not edges.contains(problem.class_of[owners], problem.layout.topic_of).all():
         return "an owner that does not subscribe"
+    return _improvement(problem, owners, edges)
+
+
+def _improvement(problem: Problem, owners: IntArray, edges: _Subscriptions) -> str | None:
     level = _levels(problem, owners, edges)
-    loads = np.bincount(owners, minlength=len(problem.members))
-    if level is None or (level > loads + 1).any():
+    if level is None:
         return "loads could be more even"
     exchanges = _Exchanges(problem, owners, edges, level)
     if exchanges.kept != np.count_nonzero(owners == previous_owners(problem)):
@@ -75,10 +77,12 @@ class _Subscriptions:
         topics = len(problem.layout.topics)
         return cls(topic, position, position * topics + topic, topics)
 
-    def contains(self, position: npt.NDArray[np.integer], topic: Column) -> BoolArray:
+    def contains(self, position: IntArray, topic: IntArray) -> BoolArray:
+        """Is each of these pairs among them?"""
         wanted = position * np.int64(self.topics) + topic
         place = np.minimum(np.searchsorted(self.key, wanted), len(self.key) - 1)
-        return self.key[place] == wanted
+        found: BoolArray = self.key[place] == wanted
+        return found
 
 
 def _levels(problem: Problem, owners: IntArray, edges: _Subscriptions) -> Column | None:

@@ -25,9 +25,7 @@ def levels(reach: list[int], sizes: list[int], class_sizes: list[int]) -> list[i
     if not shared:
         return found
     flow = Flow([reach[pool] for pool in shared], len(class_sizes))
-    everyone = 0
-    for pool in shared:
-        everyone |= reach[pool]
+    everyone = bits.union(flow.reach)
     total = [sizes[pool] for pool in shared]
     mean = sum(total) // sum(class_sizes[c] for c in bits.positions(everyone))
     rooms = np.array(class_sizes, dtype=np.int64) * mean
@@ -87,4 +85,3 @@ def alone_in(reach: list[int]) -> list[bool]:
         twice |= once & takers
         once |= takers
     return [not takers & twice for takers in reach]
-

@@ -1,6 +1,8 @@
-"""Sets of small numbers as Python's big integers: union and intersection of thousands in one step."""
+"""Sets of small numbers as Python's big integers: thousands are joined in one step."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +31,8 @@ def from_flags(flags: npt.NDArray[np.bool_]) -> int:
 def positions(bits: int) -> list[int]:
     """The elements of a set, ascending."""
     if bits.bit_count() > FEW:
-        return array(bits).tolist()
+        listed: list[int] = array(bits).tolist()
+        return listed
     found = []
     while bits:
         low = bits & -bits
@@ -42,3 +45,11 @@ def array(bits: int) -> npt.NDArray[np.intp]:
     """The elements of a set, ascending, as a column."""
     octets = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), dtype=np.uint8)
     return np.flatnonzero(np.unpackbits(octets, bitorder="little"))
+
+
+def union(sets: Iterable[int]) -> int:
+    """All elements of these sets."""
+    found = 0
+    for bits in sets:
+        found |= bits
+    return found

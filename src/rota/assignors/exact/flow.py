@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from rota.assignors.exact.bits import positions
+from rota.assignors.exact.bits import positions, union
 
 EXCHANGE = -1
 """The exchange, in a path of members (even places) and pools (odd places)."""
@@ -129,10 +129,10 @@ class Flow:
         the members and pools that it reaches, none of which has room.
         """
         while True:
-            members, pools, exchange_at = self._layers(self.over & sources)
-            if not members[-1] & self.under:
-                return _union(members), _union(pools)
-            self._block(members, pools, exchange_at)
+            layers, exchange_at = self._layers(self.over & sources)
+            if not layers[-1]:
+                return union(layers[::2]), union(layers[1::2])
+            self._block(layers, exchange_at)
 
     # -- blocking flow on arcs at zero -------------------------------------------------------------
 
@@ -148,70 +148,64 @@ class Flow:
         lack = self.lack[pool]
         return found | lack & self.members_at.get(price - 1, 0) if lack else found
 
-    def _layers(self, sources: int) -> tuple[list[int], list[int], int]:
-        """Members and pools by distance from the sources, up to the first members with room; and
-        after which layer of members the exchange stands (-1: nowhere).
+    def _layers(self, sources: int) -> tuple[list[int], int]:
+        """Sets of members and of pools in turn, by distance from the sources, up to the first
+        members with room (the last set is empty if there are none); and after which layer the
+        exchange stands (-1: nowhere).
         """
         at_exchange = self.members_at.get(self.exchange_price, 0)
         exchange_at = -1
-        seen_members, seen_pools = sources, 0
-        members, pools = [sources], []
-        while members[-1] and not members[-1] & self.under:
+        unseen_members, unseen_pools = ~sources, -1
+        layers = [sources]
+        while layers[-1] and not layers[-1] & self.under:
             found = 0
-            for member in positions(members[-1]):
+            for member in positions(layers[-1]):
                 found |= self._pools_from(member)
-            found &= ~seen_pools
-            seen_pools |= found
-            pools.append(found)
+            found &= unseen_pools
+            unseen_pools ^= found
             reached = 0
             for pool in positions(found):
                 reached |= self._members_from(pool)
-            if exchange_at < 0 and members[-1] & self.can_rise & at_exchange:
-                exchange_at = len(members) - 1
+            if exchange_at < 0 and layers[-1] & self.can_rise & at_exchange:
+                exchange_at = len(layers) - 1
                 reached |= self.can_fall & at_exchange
-            reached &= ~seen_members
-            seen_members |= reached
-            members.append(reached)
-        members[-1] &= self.under
-        return members, pools, exchange_at
+            reached &= unseen_members
+            unseen_members ^= reached
+            layers += [found, reached]
+        layers[-1] &= self.under
+        return layers, exchange_at
 
-    def _block(self, members: list[int], pools: list[int], exchange_at: int) -> None:
+    def _block(self, layers: list[int], exchange_at: int) -> None:
         """Fills the layers: on return no path through them is left. Nodes that lead nowhere leave
         their layer.
         """
-        last = 2 * (len(members) - 1)
+        last = len(layers) - 1
         exchange = self.members_at.get(self.exchange_price, 0)
-        for source in positions(members[0]):
+        for source in positions(layers[0]):
             path = [source]
-            while path:
-                depth = len(path) - 1
-                node, layer = path[-1], depth // 2
+            while path and self.excess[source]:
+                depth, node = len(path) - 1, path[-1]
                 if depth == last:
                     self._push(path)
-                    if not self.under >> node & 1:
-                        members[layer] &= ~(1 << node)
-                    if self.excess[source] == 0:
-                        break
-                elif depth % 2 == 0:
-                    onward = self._pools_from(node) & pools[layer]
-                    if onward:
-                        path.append((onward & -onward).bit_length() - 1)
-                    elif layer == exchange_at and self.can_rise & exchange & 1 << node:
-                        path.append(EXCHANGE)
-                    else:
-                        members[layer] &= ~(1 << node)
-                        path.pop()
+                    layers[last] &= self.under
+                    continue
+                if depth % 2 == 0:
+                    onward = self._pools_from(node)
+                elif node == EXCHANGE:
+                    onward = self.can_fall & exchange
                 else:
-                    found = self.can_fall & exchange if node < 0 else self._members_from(node)
-                    onward = found & members[layer + 1]
-                    if onward:
-                        path.append((onward & -onward).bit_length() - 1)
-                        continue
-                    if node < 0:
+                    onward = self._members_from(node)
+                onward &= layers[depth + 1]
+                if onward:
+                    path.append((onward & -onward).bit_length() - 1)
+                elif depth == exchange_at and self.can_rise & exchange & 1 << node:
+                    path.append(EXCHANGE)
+                else:
+                    path.pop()
+                    if node == EXCHANGE:
                         exchange_at = -1
                     else:
-                        pools[layer] &= ~(1 << node)
-                    path.pop()
+                        layers[depth] &= ~(1 << node)
 
     def _push(self, path: list[int]) -> None:
         """Moves as much as the path lets through, and cuts the path before its first full arc."""
@@ -288,7 +282,7 @@ class Flow:
         """
         search = _Search(self)
         nearest = search.run()
-        for distance, members, pools, exchange in search.settled:
+        for distance, (members, pools, exchange) in search.settled:
             if distance >= nearest:
                 continue
             _reprice(self.member_price, self.members_at, members, distance - nearest)
@@ -305,7 +299,7 @@ class _Search:
         self.waiting: dict[int, list[int]] = {}  # by distance: members, pools, exchange
         self.distances: list[int] = []
         self.open = [(1 << len(flow.new)) - 1, (1 << len(flow.reach)) - 1, 1]
-        self.settled: list[tuple[int, int, int, int]] = []
+        self.settled: list[tuple[int, list[int]]] = []
 
     def run(self) -> int:
         """The distance of the nearest member with room."""
@@ -322,7 +316,7 @@ class _Search:
                 return distance
             bucket[:] = [0, 0, 0]
             self.open = [still & ~now for still, now in zip(self.open, fresh, strict=True)]
-            self.settled.append((distance, *fresh))
+            self.settled.append((distance, fresh))
             self._expand(distance, *fresh)
 
     def _expand(self, distance: int, members: int, pools: int, exchange: int) -> None:
@@ -376,10 +370,3 @@ def _reprice(prices: list[int], at: dict[int, int], nodes: int, change: int) -> 
             del at[old]
         prices[node] = old + change
         at[old + change] = at.get(old + change, 0) | 1 << node
-
-
-def _union(layers: list[int]) -> int:
-    found = 0
-    for layer in layers:
-        found |= layer
-    return found

@@ -27,11 +27,11 @@ def subscribing(problem: Problem) -> list[int]:
             for topic in listed.tolist():
                 found[topic] |= 1 << position
         return found
-    topic = np.concatenate(classes)
-    position = np.repeat(np.arange(len(classes)), [len(listed) for listed in classes])
-    order = np.argsort(topic, kind="stable")
-    bounds = np.searchsorted(topic[order], np.arange(1, topics))
-    return [bits.mask(column, len(classes)) for column in np.split(position[order], bounds)]
+    topic_column = np.concatenate(classes)
+    class_column = np.repeat(np.arange(len(classes)), [len(listed) for listed in classes])
+    order = np.argsort(topic_column, kind="stable")
+    bounds = np.searchsorted(topic_column[order], np.arange(1, topics))
+    return [bits.mask(column, len(classes)) for column in np.split(class_column[order], bounds)]
 
 
 def members_of(classes: int, class_of: IntArray, count: int) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from rota.assignors.exact import bits
 from rota.assignors.exact.balance import alone_in
@@ -44,10 +43,7 @@ def keep_most(network: Network, owned: Shares, expired: Callable[[], bool]) -> t
     position = {pool: place for place, pool in enumerate(shared)}
     flow = Flow([network.reach[pool] for pool in shared], len(network.low))
     free = [network.sizes[pool] for pool in shared]
-    everyone = 0
-    for pool in shared:
-        everyone |= network.reach[pool]
-    taking = bits.positions(everyone)
+    taking = bits.positions(bits.union(flow.reach))
     for member in taking:
         for pool, amount in owned[member].items():
             free[position[pool]] -= amount
@@ -102,13 +98,10 @@ def _aim(flow: Flow, network: Network, taking: list[int]) -> None:
             flow.can_fall |= bit if target == high else 0
 
 
-def most_local(
-    network: Network, local: list[int], expired: Callable[[], bool]
-) -> Network | None:
+def most_local(network: Network, local: list[int], expired: Callable[[], bool]) -> Network | None:
     """The network of all assignments that are as local as can be; None if time ran out.
 
-    ``local[p]`` are the members near to pool p. An arc that the prices leave above zero is used by
-    no best assignment; a member that the prices set apart from the exchange has no choice.
+    ``local[p]`` are the members near to pool p: what is there counts as kept, without limit.
     """
     flow = Flow(network.reach, len(network.low))
     flow.set_prices([1 if near else 0 for near in local])
@@ -123,24 +116,22 @@ def most_local(
             flow.put_kept(pool, member, amount, own=network.sizes[pool] + 1)
         else:
             flow.put(pool, member, amount)
-    everyone = 0
-    for reach in network.reach:
-        everyone |= reach
-    taking = bits.positions(everyone)
-    _aim(flow, network, taking)
-    if not flow.settle(expired):
-        return None
-    reach = []
-    for pool, (members, near) in enumerate(zip(network.reach, local, strict=True)):
-        price = flow.pool_price[pool]
-        reach.append(
-            members & ~near & flow.members_at.get(price, 0)
-            | near & flow.members_at.get(price - 1, 0)
-        )
+    _aim(flow, network, bits.positions(bits.union(network.reach)))
+    return _at_zero(flow, network, local) if flow.settle(expired) else None
+
+
+def _at_zero(flow: Flow, network: Network, local: list[int]) -> Network:
+    """What the prices leave at zero. An arc above it is used by no best assignment, and a member
+    with another price than the exchange has no choice of its load.
+    """
+    reach = [
+        members & ~near & flow.members_at.get(price, 0) | near & flow.members_at.get(price - 1, 0)
+        for members, near, price in zip(network.reach, local, flow.pool_price, strict=True)
+    ]
     low, high = list(network.low), list(network.high)
-    for member in taking:
-        if flow.member_price[member] > flow.exchange_price:
+    for member, price in enumerate(flow.member_price):
+        if price > flow.exchange_price:
             high[member] = low[member]
-        elif flow.member_price[member] < flow.exchange_price:
+        elif price < flow.exchange_price:
             low[member] = high[member]
     return Network(network.sizes, reach, low, high)
