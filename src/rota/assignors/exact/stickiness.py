@@ -1,0 +1,137 @@
+"""Phase two: among the most even assignments the most local, and among those the fewest moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rota.assignors.exact import bits
+from rota.assignors.exact.balance import alone_in
+from rota.assignors.exact.flow import Flow, Shares
+from rota.assignors.exact.seed import proportional
+
+
+@dataclass(slots=True)
+class Network:
+    """Pools of ``sizes[p]`` partitions, the members ``reach[p]`` that each can go to, and the
+    ``low[m]`` to ``high[m]`` partitions that each member is to have; these differ by one or not.
+    """
+
+    sizes: list[int]
+    reach: list[int]
+    low: list[int]
+    high: list[int]
+
+
+def keep_most(network: Network, owned: Shares, expired: Callable[[], bool]) -> tuple[Shares, bool]:
+    """How much each member gets of each pool so that most stays where it is owned; and whether
+    time sufficed for that.
+
+    ``owned[m][p]`` partitions of pool p belong to member m, none outside ``reach[p]``.
+    """
+    shares: Shares = [{} for _ in network.low]
+    shared = []
+    for pool, alone in enumerate(alone_in(network.reach)):
+        if alone:
+            _deal_alone(network, pool, owned, shares)
+        else:
+            shared.append(pool)
+    if not shared:
+        return shares, True
+    position = {pool: place for place, pool in enumerate(shared)}
+    flow = Flow([network.reach[pool] for pool in shared], len(network.low))
+    free = [network.sizes[pool] for pool in shared]
+    taking = bits.positions(bits.union(flow.reach))
+    for member in taking:
+        for pool, amount in owned[member].items():
+            free[position[pool]] -= amount
+            flow.put_kept(position[pool], member, amount, own=amount)
+    rooms = np.maximum(np.array(network.high, dtype=np.int64) - flow.excess, 0)
+    for pool, member, amount in proportional(free, flow.reach, rooms):
+        flow.put(pool, member, amount)
+    _aim(flow, network, taking)
+    in_time = flow.settle(expired)
+    for member, share in enumerate(flow.shares()):
+        for place, amount in share.items():
+            shares[member][shared[place]] = amount
+    return shares, in_time
+
+
+def _deal_alone(network: Network, pool: int, owned: Shares, shares: Shares) -> None:
+    """A pool whose members own nothing else needs no flow: who gets one more than the low mark is
+    free to choose, first those that own it already, then in order of ids.
+    """
+    low, high = network.low, network.high
+    members = bits.positions(network.reach[pool])
+    more = network.sizes[pool] - sum(low[member] for member in members)
+    wanting = [member for member in members if high[member] > low[member]]
+    wanting.sort(key=lambda member: owned[member].get(pool, 0) <= low[member])
+    for member in members:
+        if low[member]:
+            shares[member][pool] = low[member]
+    for member in wanting[:more]:
+        shares[member][pool] = low[member] + 1
+
+
+def _aim(flow: Flow, network: Network, taking: list[int]) -> None:
+    """Targets as near to the loads as can be, and all partitions in sum. All prices are zero, so
+    any choice is as cheap as another; the exchange mends it.
+    """
+    left = sum(flow.excess)
+    targets = {}
+    for member in taking:
+        load = flow.excess[member]
+        targets[member] = min(max(load, network.low[member]), network.high[member])
+    left -= sum(targets.values())
+    for member in taking:
+        low, high, target = network.low[member], network.high[member], targets[member]
+        if left > 0 and target < high:
+            target, left = high, left - 1
+        elif left < 0 and target > low:
+            target, left = low, left + 1
+        flow.aim(member, target)
+        if low < high:
+            bit = 1 << member
+            flow.can_rise |= bit if target == low else 0
+            flow.can_fall |= bit if target == high else 0
+
+
+def most_local(network: Network, local: list[int], expired: Callable[[], bool]) -> Network | None:
+    """The network of all assignments that are as local as can be; None if time ran out.
+
+    ``local[p]`` are the members near to pool p: what is there counts as kept, without limit.
+    """
+    flow = Flow(network.reach, len(network.low))
+    flow.set_prices([1 if near else 0 for near in local])
+    for pool, near in enumerate(local):
+        for member in bits.positions(near):
+            # one more than there are: it never runs out
+            flow.put_kept(pool, member, 0, own=network.sizes[pool] + 1)
+    among = [near or reach for near, reach in zip(local, network.reach, strict=True)]
+    rooms = np.array(network.high, dtype=np.int64)
+    for pool, member, amount in proportional(network.sizes, among, rooms):
+        if local[pool]:
+            flow.put_kept(pool, member, amount, own=network.sizes[pool] + 1)
+        else:
+            flow.put(pool, member, amount)
+    _aim(flow, network, bits.positions(bits.union(network.reach)))
+    return _at_zero(flow, network, local) if flow.settle(expired) else None
+
+
+def _at_zero(flow: Flow, network: Network, local: list[int]) -> Network:
+    """What the prices leave at zero. An arc above it is used by no best assignment, and a member
+    with another price than the exchange has no choice of its load.
+    """
+    reach = [
+        members & ~near & flow.members_at.get(price, 0) | near & flow.members_at.get(price - 1, 0)
+        for members, near, price in zip(network.reach, local, flow.pool_price, strict=True)
+    ]
+    low, high = list(network.low), list(network.high)
+    for member, price in enumerate(flow.member_price):
+        if price > flow.exchange_price:
+            high[member] = low[member]
+        elif price < flow.exchange_price:
+            low[member] = high[member]
+    return Network(network.sizes, reach, low, high)
