@@ -49,7 +49,7 @@ class Claims:
     generation: IntArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Racks:
     """Where members and replicas are: rack names as small numbers.
 
