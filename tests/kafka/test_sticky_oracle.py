@@ -117,9 +117,7 @@ def judge(case: Case, answer: str) -> Iterable[tuple[str, str]]:
     try:
         java = owners_in(answer, case, problem)
     except JavaFailed as failure:
-        reasons = causes(case, problem)
-        assert reasons, f"{failure} without a known cause"
-        return [(reasons[0], str(failure))]
+        return [(_blamed(causes(case, problem), str(failure)), str(failure))]
     differs = java != solution.owners
     found = []
     if case.strategy == "cooperative-sticky":
@@ -132,9 +130,14 @@ def judge(case: Case, answer: str) -> Iterable[tuple[str, str]]:
         differs &= ~handed
     if differs.any():
         reasons = [reason for reason in causes(case, problem) if reason != EARLIER]
-        assert reasons, f"differs in {np.flatnonzero(differs).tolist()}: {java}, {solution.owners}"
-        found.append((reasons[0], "another valid assignment"))
+        blamed = _blamed(reasons, f"differs: {java.tolist()} {solution.owners.tolist()}")
+        found.append((blamed, "another valid assignment"))
     return found
+
+
+def _blamed(reasons: list[str], effect: str) -> str:
+    assert reasons, f"{effect}, without a known cause"
+    return reasons[0]
 
 
 def compare(strategy: str, *, equal: bool, seeds: range) -> Counter[tuple[str, str]]:

@@ -106,7 +106,8 @@ class Balance:
         members = np.bincount(problem.class_of, minlength=len(problem.classes))
         self._subscribers = members @ problem.subscribes
         shared = self._subscribers >= 2
-        self._takes_part = (problem.subscribes & shared).any(axis=1)[problem.class_of]
+        wants_shared: BoolArray = np.any(problem.subscribes & shared, axis=1)
+        self._takes_part = wants_shared[problem.class_of]
 
     def solve(self) -> Solution:
         """Keeps, gives out, evens out."""
@@ -134,16 +135,16 @@ class Balance:
         racks = self._problem.racks
         if self._near and racks is not None:
             for partition in free:
-                found = racks.sets[racks.set_of[partition]]
-                taker = self._lightest.near(self._topic_of[partition], found)
-                if taker is not None:
-                    self._owners[partition] = taker
-                    self._lightest.change(taker, +1)
+                near = racks.sets[racks.set_of[partition]]
+                self._give(partition, self._lightest.of(self._topic_of[partition], near))
         for partition in free:
             if self._owners[partition] == UNASSIGNED:
-                taker = self._lightest.of(self._topic_of[partition])
-                self._owners[partition] = taker
-                self._lightest.change(taker, +1)
+                self._give(partition, self._lightest.of(self._topic_of[partition]))
+
+    def _give(self, partition: int, taker: int | None) -> None:
+        if taker is not None:
+            self._owners[partition] = taker
+            self._lightest.change(taker, +1)
 
     def _unevenness(self) -> int:
         """Kafka's score: the sum of all differences between two loads, in 32 bits."""
@@ -182,7 +183,7 @@ class Balance:
                 moved = True
                 continue
             taker = self._lightest.of(self._topic_of[partition])
-            if load > loads[taker] + 1:
+            if taker is not None and load > loads[taker] + 1:
                 self._move(partition, taker)
                 moved = True
         return moved

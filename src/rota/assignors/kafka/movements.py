@@ -30,7 +30,7 @@ class Movements:
         return partition if opposite is None else self._starts[topic] + opposite.first()
 
     def record(self, partition: int, owner: int, taker: int) -> None:
-        """This partition goes from its owner to the taker."""
+        """A partition goes from its owner to the taker."""
         topic = self._topic_of[partition]
         number = partition - self._starts[topic]
         origin = self._origin.pop(partition, None)
