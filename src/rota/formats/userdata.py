@@ -7,8 +7,11 @@ and forgets what such members own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rota.errors import FormatError
 from rota.formats.javahash import computed_map_order
+from rota.formats.lockstep import read_listings
 from rota.formats.partitions import read_partitions, write_partitions
 from rota.formats.primitive import Reader, Writer
 from rota.model.membership import NO_GENERATION, Ownership
@@ -46,6 +49,19 @@ def decode_sticky(data: bytes) -> Ownership:
         except FormatError as error:
             problem = problem or str(error)
     return Ownership(partitions=NO_PARTITIONS, note=f"unreadable, so no claim: {problem}")
+
+
+def decode_sticky_all(data: Sequence[bytes]) -> list[Ownership]:
+    """The user data of a whole group, read together: the same as :func:`decode_sticky` of each."""
+    found: list[Ownership] = []
+    for piece, (partitions, end) in zip(data, read_listings(data, [0] * len(data)), strict=True):
+        left = len(piece) - end
+        if partitions is None or left not in {0, 4}:
+            found.append(decode_sticky(piece))
+        else:
+            generation = int.from_bytes(piece[end:], "big", signed=True) if left else NO_GENERATION
+            found.append(Ownership(partitions=partitions, generation=generation))
+    return found
 
 
 def _read_sticky(data: bytes, version: int, start: int) -> Ownership:
