@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from rota.formats.javahash import java_key, java_sorted
 from rota.model.topic import IntArray
 
-
-def java_key(text: str) -> bytes:
-    """A sort key that orders text as Java's ``String.compareTo`` does: by UTF-16 code units.
-
-    Python orders by code points, which differs once characters beyond the basic plane appear.
-    """
-    return text.encode("utf-16-be", "surrogatepass")
-
-
-def java_sorted(texts: Iterable[str]) -> list[str]:
-    """Text in Java's order."""
-    listed = list(texts)
-    return sorted(listed) if all(map(str.isascii, listed)) else sorted(listed, key=java_key)
+__all__ = ["java_key", "java_sorted", "static_first"]
 
 
 def static_first(static_ids: Sequence[str | None]) -> IntArray:

@@ -1,0 +1,139 @@
+"""What holds of the byte formats for any value and any bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rota.errors import FormatError
+from rota.formats import assignment, subscription, userdata
+from rota.formats.javahash import computed_map_order, hash_map_order
+from rota.model.membership import Assignment, Subscription
+from rota.model.topic import NO_PARTITIONS, Partitions
+
+int32 = st.integers(-(2**31), 2**31 - 1)
+text = st.text(st.characters(codec="utf-8"), max_size=8)
+user_data = st.none() | st.binary(max_size=20)
+partitions = st.lists(st.tuples(text, int32), max_size=12).map(Partitions.of)
+subscriptions = st.builds(
+    Subscription,
+    topics=st.lists(text, max_size=5).map(tuple),
+    user_data=user_data,
+    owned=partitions,
+    generation=st.none() | st.integers(0, 2**31 - 1),
+    rack=st.none() | text.filter(bool),
+)
+versions = st.integers(0, 3)
+
+EXTREMES = st.sampled_from([-1, 0, 1, 2**15 - 1, 2**16, 2**31 - 1, -(2**31)])
+"""Lengths and counts that break careless readers."""
+nasty = st.lists(
+    st.binary(max_size=6)
+    | EXTREMES.map(lambda value: value.to_bytes(4, "big", signed=True))
+    | st.integers(0, 3).map(lambda value: value.to_bytes(2, "big")),
+    max_size=12,
+).map(b"".join)
+
+
+def grouped(held: Partitions) -> dict[str, list[int]]:
+    return {topic: sorted(numbers) for topic, numbers in held.by_topic().items()}
+
+
+@given(subscriptions)
+def test_subscription_round_trip(value: Subscription) -> None:
+    read = subscription.decode(subscription.encode(value), static_id="s")
+    assert sorted(read.topics) == sorted(value.topics)
+    assert (read.user_data, read.generation) == (value.user_data, value.generation)
+    assert (read.rack, read.static_id) == (value.rack, "s")
+    assert grouped(read.owned) == grouped(value.owned)
+    assert subscription.encode(read) == subscription.encode(value)
+
+
+@given(partitions, user_data, versions)
+def test_assignment_round_trip(held: Partitions, data: bytes | None, version: int) -> None:
+    read = assignment.decode(assignment.encode(Assignment(held, data), version))
+    assert read.user_data == data
+    assert read.partitions.by_topic() == held.by_topic()
+
+
+@given(partitions, int32)
+def test_sticky_round_trip(held: Partitions, generation: int) -> None:
+    read = userdata.decode_sticky(userdata.encode_sticky(held, generation))
+    assert (read.generation, read.note) == (generation, None)
+    assert read.partitions.by_topic() == held.by_topic()
+
+
+@settings(max_examples=50)
+@given(subscriptions, versions)
+def test_subscription_cut_anywhere_is_refused(value: Subscription, version: int) -> None:
+    data = subscription.encode(value, version)
+    for end in range(len(data)):
+        with pytest.raises(FormatError):
+            subscription.decode(data[:end])
+
+
+@settings(max_examples=50)
+@given(partitions, user_data)
+def test_assignment_cut_anywhere_is_refused(held: Partitions, extra: bytes | None) -> None:
+    data = assignment.encode(Assignment(held, extra))
+    for end in range(len(data)):
+        with pytest.raises(FormatError):
+            assignment.decode(data[:end])
+
+
+@settings(max_examples=50)
+@given(partitions, st.integers(0, 2**31 - 1))
+def test_sticky_cut_anywhere_is_no_claim_or_version_0(held: Partitions, generation: int) -> None:
+    data = userdata.encode_sticky(held, generation)
+    for end in range(len(data)):
+        read = userdata.decode_sticky(data[:end])
+        if read.note is None:
+            assert read.generation != generation or len(read.partitions) < len(held)
+        else:
+            assert read.partitions is NO_PARTITIONS
+    assert userdata.decode_sticky(data[:-4]).partitions.by_topic() == held.by_topic()
+
+
+def decode_anything(data: bytes) -> None:
+    for decode in (subscription.decode, assignment.decode):
+        with contextlib.suppress(FormatError):
+            decode(data)
+    sticky = userdata.decode_sticky(data)
+    assert sticky.note is None or (len(sticky.partitions), sticky.generation) == (0, -1)
+    generation, note = userdata.decode_cooperative(data)
+    assert note is None or generation == -1
+
+
+@settings(max_examples=3_000)
+@given(nasty | st.binary(max_size=60))
+def test_no_bytes_raise_anything_but_format_error(data: bytes) -> None:
+    decode_anything(data)
+
+
+@pytest.mark.nightly
+@settings(max_examples=200_000, deadline=None)
+@given(nasty | st.binary(max_size=200))
+def test_no_bytes_raise_anything_but_format_error_long(data: bytes) -> None:
+    decode_anything(data)
+
+
+@pytest.mark.parametrize("prefix", ["", "0000", "0001 00000000 00000000", "0001 00000001 0000"])
+@pytest.mark.parametrize("count", [10**6, 2**28, 2**31 - 1])
+def test_huge_counts_allocate_nothing(prefix: str, count: int) -> None:
+    data = bytes.fromhex(prefix) + count.to_bytes(4, "big") * 5
+    tracemalloc.start()
+    decode_anything(data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000
+
+
+@given(st.lists(text, unique=True, max_size=60), st.booleans())
+def test_hash_map_orders_are_permutations(keys: list[str], after: bool) -> None:
+    everything = list(range(len(keys)))
+    assert sorted(hash_map_order(keys)) == everything
+    assert sorted(computed_map_order(keys, looked_up_after=after)) == everything

@@ -1,0 +1,205 @@
+"""The byte formats, example by example. Equality with Java over random cases is in tests/kafka."""
+
+from __future__ import annotations
+
+import pytest
+
+from rota.errors import FormatError
+from rota.formats import assignment, subscription, userdata
+from rota.formats.javahash import computed_map_order, hash_map_order, java_hash, java_sorted
+from rota.formats.primitive import LONGEST_STRING, Reader
+from rota.model.membership import Assignment, Subscription
+from rota.model.topic import Partitions
+
+OWNED = Partitions.of({"t1": [3, 1], "t0": [2]})
+
+
+def subscribed(**changes: object) -> Subscription:
+    fields: dict[str, object] = {
+        "topics": ("t1", "t0"),
+        "user_data": b"\x01\x02",
+        "owned": OWNED,
+        "generation": 7,
+        "rack": "r1",
+    }
+    return Subscription(**(fields | changes))  # type: ignore[arg-type]
+
+
+HEAD = "00000002 00027430 00027431 00000002 0102"
+OWNED_BYTES = "00000002 00027430 00000001 00000002 00027431 00000002 00000001 00000003"
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (0, f"0000 {HEAD}"),
+        (1, f"0001 {HEAD} {OWNED_BYTES}"),
+        (2, f"0002 {HEAD} {OWNED_BYTES} 00000007"),
+        (3, f"0003 {HEAD} {OWNED_BYTES} 00000007 00027231"),
+        (4, f"0003 {HEAD} {OWNED_BYTES} 00000007 00027231"),
+    ],
+)
+def test_subscription_bytes_by_version(version: int, expected: str) -> None:
+    assert subscription.encode(subscribed(), version) == bytes.fromhex(expected)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_subscription_comes_back_sorted_with_what_its_version_carries(version: int) -> None:
+    read = subscription.decode(subscription.encode(subscribed(), version), static_id="s")
+    assert read == Subscription(
+        topics=("t0", "t1"),
+        user_data=b"\x01\x02",
+        owned=Partitions.of({"t0": [2], "t1": [1, 3]} if version >= 1 else {}),
+        generation=7 if version >= 2 else None,
+        rack="r1" if version >= 3 else None,
+        static_id="s",
+    )
+
+
+def test_newer_version_is_read_as_the_newest_known_and_its_tail_ignored() -> None:
+    data = subscription.encode(subscribed())
+    assert subscription.decode(b"\x00\x09" + data[2:] + b"new fields") == subscription.decode(data)
+    given = assignment.encode(Assignment(OWNED))
+    assert assignment.decode(b"\x7f\xff" + given[2:] + b"new") == Assignment(OWNED)
+
+
+def test_nothing_is_written_as_java_writes_it() -> None:
+    nothing = Subscription(topics=())
+    data = subscription.encode(nothing)
+    assert data == bytes.fromhex("0003 00000000 ffffffff 00000000 ffffffff ffff")
+    assert subscription.decode(data) == nothing
+
+
+def test_an_empty_rack_is_no_rack() -> None:
+    assert subscription.decode(subscription.encode(subscribed(rack=""))).rack is None
+
+
+def test_assignment_keeps_the_order_in_which_topics_appear() -> None:
+    given = Assignment(Partitions.of([("t1", 3), ("t0", 2), ("t1", 1)]), b"u")
+    data = assignment.encode(given)
+    assert data == bytes.fromhex(
+        "0003 00000002 00027431 00000002 00000003 00000001 00027430 00000001 00000002 00000001 75"
+    )
+    assert assignment.decode(data) == Assignment(OWNED, b"u")
+    assert all(assignment.encode(given, version)[2:] == data[2:] for version in range(3))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("", "subscription: version at byte 0: 2 bytes needed, 0 left"),
+        ("ffff 00000000", "subscription: version at byte 0: -1 is negative"),
+        ("0000 ffffffff", "subscription: topics at byte 2: impossible count -1, 0 bytes left"),
+        ("0000 7fffffff 0000", "topics at byte 2: impossible count 2147483647, 2 bytes left"),
+        ("0000 00000001 ffff", "topic at byte 6: null where text is needed"),
+        ("0000 00000001 0001 ff ffffffff", r"topic at byte 6: not UTF-8 \(invalid start byte\)"),
+        ("0000 00000000 00000005 00", "user data at byte 10: 5 bytes needed, 1 left"),
+        (
+            "0001 00000000 ffffffff 00000001 0000 10000000",
+            "partitions of owned partitions at byte 16: impossible count 268435456, 0 bytes left",
+        ),
+    ],
+)
+def test_bad_subscriptions_are_refused_with_field_and_offset(data: str, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        subscription.decode(bytes.fromhex(data))
+
+
+def test_what_has_no_bytes_is_refused() -> None:
+    for topic in ("x" * (LONGEST_STRING + 1), "\ud800"):
+        with pytest.raises(FormatError, match="subscription: "):
+            subscription.encode(Subscription(topics=(topic,)))
+    with pytest.raises(FormatError, match="does not fit 32 bits"):
+        userdata.encode_cooperative(2**31)
+    with pytest.raises(FormatError, match="version -1 is negative"):
+        assignment.encode(Assignment(OWNED), version=-1)
+
+
+def test_reader_gives_null_and_empty_apart() -> None:
+    reader = Reader(bytes.fromhex("ffff 0000 ffffffff 00000000"), "test")
+    assert reader.nullable_string("a") is None
+    assert reader.nullable_string("b") == ""
+    assert reader.nullable_bytes("c") is None
+    assert reader.nullable_bytes("d") == b""
+    assert reader.remaining == 0
+
+
+# User data
+
+
+def test_sticky_user_data_bytes() -> None:
+    assert userdata.encode_sticky(Partitions.of({"t": [1, 0]}), 5) == bytes.fromhex(
+        "00000001 000174 00000002 00000001 00000000 00000005"
+    )
+
+
+def test_sticky_versions_of_java_and_kafka_python_are_all_read() -> None:
+    version1 = userdata.encode_sticky(OWNED, 9)
+    # as kafka-python 3.0.12 writes StickyAssignorUserData([("t1", [3, 1]), ("t0", [2])], 9)
+    kafka_python = bytes.fromhex(
+        "0001 00000002 00027431 00000002 00000003 00000001 00027430 00000001 00000002 00000009"
+    )
+    for data, generation in (
+        (version1, 9),
+        (version1[:-4], -1),
+        (kafka_python, 9),
+        (b"\0\0" + version1[:-4], -1),
+    ):
+        read = userdata.decode_sticky(data)
+        assert (read.generation, read.note) == (generation, None)
+        assert {topic: set(n) for topic, n in read.partitions.by_topic().items()} == {
+            "t0": {2},
+            "t1": {1, 3},
+        }
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0",
+        userdata.encode_sticky(OWNED, 9)[:-1],
+        userdata.encode_sticky(OWNED, 9) + b"\0",
+        b"\x7f\xff\xff\xff" + userdata.encode_sticky(OWNED, 9)[4:],
+        b"\0\2" + userdata.encode_sticky(OWNED, 9),
+        b"\xff" * 40,
+        b"{'t0': [1]}",
+    ],
+)
+def test_garbage_in_sticky_user_data_is_no_claim_and_is_said(data: bytes) -> None:
+    read = userdata.decode_sticky(data)
+    assert (len(read.partitions), read.generation) == (0, -1)
+    assert read.note is not None
+    assert "sticky user data" in read.note
+
+
+def test_cooperative_user_data() -> None:
+    assert userdata.encode_cooperative(258) == bytes.fromhex("00000102")
+    assert userdata.decode_cooperative(bytes.fromhex("00000102")) == (258, None)
+    for garbage in (b"", b"\0\0\1", b"\0\0\0\1\0"):
+        generation, note = userdata.decode_cooperative(garbage)
+        assert generation == -1
+        assert note is not None
+
+
+# Java's orders
+
+
+def test_java_hash() -> None:
+    assert java_hash("") == 0
+    assert java_hash("test") == 3556498
+    assert java_hash("polygenelubricants") == -(2**31)
+    assert java_hash("😀") == 0xD83D * 31 + 0xDE00
+
+
+def test_java_sorts_by_utf16_units() -> None:
+    assert java_sorted(["\uffee", "😀", "a"]) == ["a", "😀", "\uffee"]
+
+
+def test_hash_map_order_doubles_and_keeps_order_inside_a_bucket() -> None:
+    assert hash_map_order(["BB", "Aa"]) == [0, 1]
+    assert computed_map_order(["BB", "Aa"], looked_up_after=False) == [1, 0]
+    digits = [str(number) for number in range(13)]  # the thirteenth key doubles a table of sixteen
+    late = computed_map_order(digits, looked_up_after=False)
+    assert late != computed_map_order(digits, looked_up_after=True)
+    assert sorted(late) == sorted(hash_map_order(digits)) == list(range(13))
