@@ -7,7 +7,7 @@ id as ``"C0=i1(t0)"``, a member in a rack as ``"C0@r1(t0)"``; a result is ``{"C0
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rota.assignors.interface import Assignor
 from rota.model.membership import GroupAssignment, GroupSubscription, Member
@@ -40,7 +40,7 @@ def place(
     assignor: Assignor,
     topics: str,
     group: str,
-    racks: Mapping[str, list[Iterable[str]]] | None = None,
+    racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
 ) -> dict[str, str]:
     """What the strategy gives, in the notation."""
     cluster = Cluster(counts(topics), racks or {})
