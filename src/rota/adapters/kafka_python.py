@@ -1,0 +1,208 @@
+"""Rota's strategies inside kafka-python 3.x.
+
+::
+
+    from kafka import KafkaConsumer
+    from rota.adapters.kafka_python import adapt
+
+    KafkaConsumer("orders", group_id="g", partition_assignment_strategy=adapt("cooperative-sticky"))
+
+kafka-python lets everything through that Java's consumer sends: static ids, owned partitions,
+their generation, the rack.
+
+One gap is the library's own: it does not tell a strategy that a member was thrown out of its group
+and lost its partitions. Such a member still states them when it joins again. The generation it
+states is then an old one, so newer claims win over it; only where nobody else was given them in
+between can a partition that moves stay unread until the next rebalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from kafka.coordinator.assignors.abstract import RebalanceProtocol as LibraryProtocol
+from kafka.protocol.consumer.group import JoinGroupResponse
+from kafka.protocol.consumer.metadata import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from kafka.structs import TopicPartition as LibraryPartition
+
+from rota.adapters.leading import BUDGET_MS, lead, time_budget
+from rota.assignors.interface import Assignor
+from rota.assignors.registry import StrategySpec, common_protocol, resolve, resolve_all
+from rota.errors import InputError
+from rota.model.membership import (
+    NO_GENERATION,
+    Assignment,
+    RebalanceProtocol,
+    Subscription,
+)
+from rota.model.topic import NO_PARTITIONS, Cluster, Partitions
+
+VERSION = 3
+"""Of subscriptions and assignments: the first that has owned partitions, generation and rack."""
+
+
+class Broker(Protocol):
+    """A broker, as kafka-python knows it."""
+
+    node_id: int
+    rack: str | None
+
+
+class Metadata(Protocol):
+    """What is asked of kafka-python's ``ClusterMetadata``, which has no types."""
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """The numbers of a topic's partitions; None if it is not known."""
+
+    def brokers(self) -> Iterable[Broker]:
+        """All brokers known."""
+
+    def is_replica_node(self, partition: LibraryPartition, node_id: int) -> Broker | None:
+        """The broker, if it has a replica of the partition."""
+
+
+def adapt(
+    *strategies: StrategySpec,
+    solver: str = "exact",
+    budget_ms: int = BUDGET_MS,
+    rack: str | None = None,
+) -> list[type[AbstractPartitionAssignor]]:
+    """The value for ``partition_assignment_strategy``, strategies in order of preference.
+
+    A strategy is named by its wire name, ``package.module:Class`` or Java class name, or given as
+    a class or instance of :class:`rota.Assignor`. ``rack`` is where this consumer runs (its
+    ``client_rack``), for strategies that place by rack.
+
+    The whole list comes from one call, because it decides the protocol: cooperative-sticky
+    beside an eager strategy runs eager. kafka-python makes its own objects of the classes, so
+    consumers that are given the same list share nothing; a strategy given as an instance is
+    theirs in common.
+    """
+    budget = time_budget(budget_ms)
+    found = resolve_all(strategies, solver=solver, budget=budget)
+    protocol = common_protocol(found)
+    if protocol is RebalanceProtocol.COOPERATIVE and len(found) > 1:
+        # the others would state that this member owns nothing, and what it keeps be given away
+        raise InputError(
+            "kafka-python tells a strategy nothing of what another one of the list assigned: "
+            "a cooperative strategy must be alone in it, or beside an eager one"
+        )
+
+    def adapted(strategy: StrategySpec, wire_name: str) -> type[AbstractPartitionAssignor]:
+        class Adapted(_Adapted):
+            name = wire_name
+
+            def __init__(self) -> None:
+                assignor = resolve(strategy, solver=solver, budget=budget)
+                super().__init__(assignor, protocol, rack)
+
+        return Adapted
+
+    return [
+        adapted(strategy, assignor.name)
+        for strategy, assignor in zip(strategies, found, strict=True)
+    ]
+
+
+class _Adapted(AbstractPartitionAssignor):
+    """A strategy as kafka-python calls it, for one consumer."""
+
+    name = "adapted"
+
+    def __init__(self, assignor: Assignor, protocol: RebalanceProtocol, rack: str | None) -> None:
+        self._assignor = assignor
+        self._protocol = protocol
+        self._rack = rack
+        self._owned = NO_PARTITIONS
+        self._generation = NO_GENERATION
+
+    def supported_protocols(self) -> list[LibraryProtocol]:
+        """The one protocol that the whole list runs."""
+        return [LibraryProtocol(self._protocol)]
+
+    def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
+        """What this member tells the leader."""
+        wanted = sorted(topics)
+        return ConsumerProtocolSubscription(
+            version=VERSION,
+            topics=wanted,
+            user_data=self._assignor.subscription_user_data(wanted),
+            owned_partitions=self._still_owned(wanted),
+            generation_id=self._generation,
+            rack_id=self._rack,
+        )
+
+    def _still_owned(
+        self, topics: Sequence[str]
+    ) -> list[ConsumerProtocolSubscription.TopicPartition]:
+        """Under the eager protocol everything was given up before the join, under the cooperative
+        one what is no longer subscribed to.
+        """
+        if self._protocol is RebalanceProtocol.EAGER:
+            return []
+        entry = ConsumerProtocolSubscription.TopicPartition
+        return [
+            entry(topic=topic, partitions=list(numbers))
+            for topic, numbers in self._owned.by_topic().items()
+            if topic in topics
+        ]
+
+    def assign(
+        self,
+        cluster: Metadata,
+        members: Sequence[JoinGroupResponse.JoinGroupResponseMember],
+    ) -> dict[str, ConsumerProtocolAssignment]:
+        """On the leader: what every member is given."""
+        group = {member.member_id: _subscription(member) for member in members}
+        given = lead(self._assignor, _cluster(cluster, group), group)
+        return {member: _encodable(given[member]) for member in given}
+
+    def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
+        """Remembers what this member owns now, and since when."""
+        given = {entry.topic: entry.partitions for entry in assignment.assigned_partitions}
+        self._owned = Partitions.of(given)
+        self._generation = generation
+        user_data = _bytes(assignment.user_data)
+        self._assignor.on_assignment(Assignment(self._owned, user_data), generation)
+
+
+def _bytes(user_data: object) -> bytes | None:
+    """kafka-python's own strategies write empty user data where they have none."""
+    return user_data if isinstance(user_data, bytes) and user_data else None
+
+
+def _subscription(member: JoinGroupResponse.JoinGroupResponseMember) -> Subscription:
+    stated = member.metadata
+    assert isinstance(stated, ConsumerProtocolSubscription), "kafka-python decodes before it asks"
+    return Subscription(
+        topics=tuple(stated.topics),
+        user_data=_bytes(stated.user_data),
+        owned=Partitions.of({entry.topic: entry.partitions for entry in stated.owned_partitions}),
+        generation=stated.generation_id if stated.generation_id >= 0 else None,
+        rack=stated.rack_id or None,
+        static_id=member.group_instance_id,
+    )
+
+
+def _cluster(metadata: Metadata, group: Mapping[str, Subscription]) -> Cluster:
+    topics = sorted({topic for subscription in group.values() for topic in subscription.topics})
+    counts = {topic: len(metadata.partitions_for_topic(topic) or ()) for topic in topics}
+    if not any(subscription.rack for subscription in group.values()):
+        return Cluster(counts)
+    brokers = [(broker.node_id, broker.rack) for broker in metadata.brokers() if broker.rack]
+
+    def racks(topic: str, number: int) -> list[str]:
+        partition = LibraryPartition(topic, number)
+        return [rack for node, rack in brokers if metadata.is_replica_node(partition, node)]
+
+    return Cluster(counts, {t: [racks(t, p) for p in range(n)] for t, n in counts.items()})
+
+
+def _encodable(given: Assignment) -> ConsumerProtocolAssignment:
+    partitions = [(topic, list(numbers)) for topic, numbers in given.partitions.by_topic().items()]
+    return ConsumerProtocolAssignment(VERSION, partitions, given.user_data)

@@ -1,0 +1,34 @@
+"""Custom strategies for the tests: a simple one, and one that does not do its duty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rota.assignors.interface import PartitionAssignor
+from rota.model.membership import Subscription
+from rota.model.topic import TopicPartition
+
+
+class FirstTakesAll(PartitionAssignor):
+    """Everything to the first member."""
+
+    name = "first-takes-all"
+
+    def assign_partitions(
+        self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Iterable[TopicPartition]]:
+        everything = [TopicPartition(t, p) for t, n in partitions.items() for p in range(n)]
+        first, *others = subscriptions
+        return {first: everything, **{member: [] for member in others}}
+
+
+class Forgetful(FirstTakesAll):
+    """Forgets all members but the first."""
+
+    name = "forgetful"
+
+    def assign_partitions(
+        self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Iterable[TopicPartition]]:
+        placed = super().assign_partitions(partitions, subscriptions)
+        return {member: given for member, given in placed.items() if given}

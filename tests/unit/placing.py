@@ -1,0 +1,69 @@
+"""Short notation for assignments in tests.
+
+Topics are written ``"t0:3 t1:3"``, members ``"C0(t0 t1) C1(t0)"``, a static member with its static
+id as ``"C0=i1(t0)"``, a member in a rack as ``"C0@r1(t0)"``; a result is ``{"C0": "t0-0 t0-2"}``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from rota.assignors.interface import Assignor
+from rota.model.membership import GroupAssignment, GroupSubscription, Member
+from rota.model.topic import Cluster
+
+MEMBER = re.compile(
+    r"(?P<id>[^\s=@(]+)(=(?P<static>[^\s@(]+))?(@(?P<rack>\w*))?\((?P<topics>.*?)\)"
+)
+
+
+def counts(text: str) -> dict[str, int]:
+    """``"t0:3 t1:3"`` as counts."""
+    return {name: int(count) for name, count in (word.split(":") for word in text.split())}
+
+
+def members(text: str) -> list[Member]:
+    """``"C0(t0 t1) C1=i1@r1(t0)"`` as members."""
+    return [
+        Member(id=m["id"], topics=m["topics"].split(), static_id=m["static"], rack=m["rack"])
+        for m in MEMBER.finditer(text)
+    ]
+
+
+def shown(given: GroupAssignment) -> dict[str, str]:
+    """A result in the notation, partitions in order of topic and number."""
+    return {m: " ".join(f"{t}-{p}" for t, p in sorted(given[m].partitions)) for m in sorted(given)}
+
+
+def place(
+    assignor: Assignor,
+    topics: str,
+    group: str,
+    racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
+) -> dict[str, str]:
+    """What the strategy gives, in the notation."""
+    cluster = Cluster(counts(topics), racks or {})
+    return shown(assignor.assign(cluster, GroupSubscription.of(members(group))))
+
+
+def loads(placed: Mapping[str, str]) -> list[int]:
+    """How many partitions each member has, members in order."""
+    return [len(placed[member].split()) for member in sorted(placed)]
+
+
+def moved(before: Mapping[str, str], after: Mapping[str, str]) -> int:
+    """How many partitions left a member that is still there."""
+    owner = {p: member for member, given in after.items() for p in given.split()}
+    return sum(
+        owner[p] != member
+        for member, given in before.items()
+        if member in after
+        for p in given.split()
+    )
+
+
+def chain(assignor: Assignor) -> list[dict[str, str]]:
+    """Twelve partitions over two members, then four, then three, then two."""
+    sizes = (2, 4, 3, 2)
+    return [place(assignor, "f:12", " ".join(f"c{i}(f)" for i in range(n))) for n in sizes]
