@@ -44,9 +44,12 @@ def groups(
 
 @st.composite
 def changed(
-    draw: st.DrawFn, counts: dict[str, int], group: list[rota.Member]
+    draw: st.DrawFn, counts: dict[str, int], group: list[rota.Member], suffix: int
 ) -> tuple[dict[str, int], list[rota.Member]]:
-    """The same group after members left and joined, subscriptions and counts changed."""
+    """The same group after members left and joined, subscriptions and counts changed.
+
+    ``suffix`` keeps the names of those that join apart from earlier ones.
+    """
     kept = [m for m in group if draw(st.booleans()) or m is group[0]]
     moved_on = [
         replace(m, topics=tuple(draw(st.lists(st.sampled_from(TOPICS), unique=True))))
@@ -54,6 +57,8 @@ def changed(
         else m
         for m in kept
     ]
-    joined = [draw(members(f"new{n}", conflicting=False)) for n in range(draw(st.integers(0, 3)))]
+    joined = [
+        draw(members(f"new{n}-{suffix}", conflicting=False)) for n in range(draw(st.integers(0, 3)))
+    ]
     grown = {topic: count + draw(st.integers(0, 2)) for topic, count in counts.items()}
     return grown, moved_on + joined

@@ -215,7 +215,7 @@ SCALING = [
     [
         ("sticky", "exact", [0, 6, 0, 0]),
         ("sticky", "kafka", [0, 6, 0, 0]),
-        ("range", "exact", [0, 9, 4, 2]),
+        ("range", "exact", [0, 9, 3, 2]),
         ("roundrobin", "exact", [0, 6, 6, 4]),
     ],
 )

@@ -16,6 +16,9 @@ from rota.plan import Plan
 SHOWN_MEMBERS = 40
 SHOWN_MOVES = 15
 WIDE = 10_000
+LEGEND = """\
+moved: changes hands though its owner still wants it; fewest: what the best balance needs
+stopped: stands still during the rebalance (eager: all that is owned; cooperative: what moves)"""
 
 
 def _console() -> Console:
@@ -62,6 +65,8 @@ def print_comparison(plans: Sequence[Plan]) -> None:
             str(plan.stopped),
         )
     console.print(table)
+    console.print()
+    console.print(LEGEND)
     best = min(plans, key=_rank)
     console.print()
     console.print(
