@@ -114,7 +114,8 @@ def _members(plan: Plan, limit: int) -> Table:
         load = str(plan.loads[member])
         if plan.target_loads[member] != plan.loads[member]:
             load += f" -> {plan.target_loads[member]}"
-        table.add_row(Text(member), load, Text(given or "(idle)"))
+        nothing = "(idle)" if plan.target_loads[member] == 0 else "(from the next rebalance)"
+        table.add_row(Text(member), load, Text(given or nothing))
     if len(plan) > limit:
         table.add_row("...", "", f"{len(plan) - limit} more members: --all lists them")
     return table
