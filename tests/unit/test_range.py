@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from tests.unit.placing import chain, counts, loads, members, moved, place
 
 from rota.assignors.problem import Problem
 from rota.assignors.range import Range
 from rota.model.membership import GroupSubscription
 from rota.model.topic import Cluster
+from tests.unit.placing import chain, counts, loads, members, moved, place
 
 
 def run(topic: str, first: int, last: int) -> str:

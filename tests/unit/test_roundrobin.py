@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from tests.unit.placing import chain, loads, moved, place
 
 from rota.assignors.roundrobin import RoundRobin
+from tests.unit.placing import chain, loads, moved, place
 
 WORKED = {
     "two topics of three": (
