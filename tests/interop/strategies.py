@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rota.assignors.interface import PartitionAssignor
-from rota.model.membership import Subscription
+from rota.model.membership import RebalanceProtocol, Subscription
 from rota.model.topic import TopicPartition
 
 
@@ -32,3 +32,10 @@ class Forgetful(FirstTakesAll):
     ) -> Mapping[str, Iterable[TopicPartition]]:
         placed = super().assign_partitions(partitions, subscriptions)
         return {member: given for member, given in placed.items() if given}
+
+
+class CooperativeFirst(FirstTakesAll):
+    """Names the cooperative protocol too."""
+
+    name = "cooperative-first"
+    protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)

@@ -27,7 +27,7 @@ from tests.interop.kafka_python_group import (
     rebalance,
     subscription,
 )
-from tests.interop.strategies import FirstTakesAll, Forgetful
+from tests.interop.strategies import CooperativeFirst, FirstTakesAll, Forgetful
 
 
 @pytest.fixture
@@ -84,6 +84,8 @@ def test_bad_lists_are_refused() -> None:
         adapt("sticky", solver="best")
     with pytest.raises(InputError, match="two strategies"):
         adapt("sticky", "sticky")
+    with pytest.raises(InputError, match="alone"):
+        adapt("cooperative-sticky", CooperativeFirst)
     with pytest.raises(InputError, match="empty"):
         adapt()
 

@@ -10,7 +10,9 @@
 aiokafka's consumer is eager, and shows a strategy neither static ids nor generations, owned
 partitions or racks: Range and RoundRobin serve members by member id, and a claim of Sticky has no
 generation. Strategies that may run cooperatively are refused: as leader of a group with other
-clients they could not see what those still hold, and would give it away.
+clients they could not see what those still hold, and would give it away. With several strategies
+in the list aiokafka (up to 0.14) joins once for each of them, so that every rebalance runs as many
+times: name one, unless the group is just being moved from one to another.
 """
 
 from __future__ import annotations
@@ -24,19 +26,20 @@ from aiokafka.coordinator.protocol import (
     ConsumerProtocolMemberMetadata,
 )
 
-from rota.adapters.leading import BUDGET_MS, lead, time_budget
+from rota.adapters.leading import lead
 from rota.assignors.interface import Assignor
 from rota.assignors.registry import StrategySpec, resolve_all
 from rota.errors import InputError
 from rota.model.membership import NO_GENERATION, Assignment, RebalanceProtocol, Subscription
 from rota.model.topic import Cluster, Partitions
+from rota.plan import DEFAULT_BUDGET_MS, budget_of
 
 VERSION = 0
 """Of subscriptions and assignments: the only one whose fields aiokafka has."""
 
 
 def adapt(
-    *strategies: StrategySpec, solver: str = "exact", budget_ms: int = BUDGET_MS
+    *strategies: StrategySpec, solver: str = "exact", budget_ms: int = DEFAULT_BUDGET_MS
 ) -> list[AbstractPartitionAssignor]:
     """The value for ``partition_assignment_strategy``, strategies in order of preference.
 
@@ -44,7 +47,7 @@ def adapt(
     a class or instance of :class:`rota.Assignor`. Sticky remembers what its consumer owns: call
     this once for each consumer.
     """
-    found = resolve_all(strategies, solver=solver, budget=time_budget(budget_ms))
+    found = resolve_all(strategies, solver=solver, budget=budget_of(budget_ms))
     for assignor in found:
         if RebalanceProtocol.COOPERATIVE in assignor.protocols:
             raise InputError(

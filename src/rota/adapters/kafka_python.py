@@ -30,17 +30,13 @@ from kafka.protocol.consumer.metadata import (
 )
 from kafka.structs import TopicPartition as LibraryPartition
 
-from rota.adapters.leading import BUDGET_MS, lead, time_budget
+from rota.adapters.leading import lead
 from rota.assignors.interface import Assignor
 from rota.assignors.registry import StrategySpec, common_protocol, resolve, resolve_all
 from rota.errors import InputError
-from rota.model.membership import (
-    NO_GENERATION,
-    Assignment,
-    RebalanceProtocol,
-    Subscription,
-)
+from rota.model.membership import NO_GENERATION, Assignment, RebalanceProtocol, Subscription
 from rota.model.topic import NO_PARTITIONS, Cluster, Partitions
+from rota.plan import DEFAULT_BUDGET_MS, budget_of
 
 VERSION = 3
 """Of subscriptions and assignments: the first that has owned partitions, generation and rack."""
@@ -51,6 +47,13 @@ class Broker(Protocol):
 
     node_id: int
     rack: str | None
+
+
+class Entry(Protocol):
+    """Partitions of one topic, as kafka-python decodes them."""
+
+    topic: str
+    partitions: list[int]
 
 
 class Metadata(Protocol):
@@ -69,7 +72,7 @@ class Metadata(Protocol):
 def adapt(
     *strategies: StrategySpec,
     solver: str = "exact",
-    budget_ms: int = BUDGET_MS,
+    budget_ms: int = DEFAULT_BUDGET_MS,
     rack: str | None = None,
 ) -> list[type[AbstractPartitionAssignor]]:
     """The value for ``partition_assignment_strategy``, strategies in order of preference.
@@ -83,7 +86,7 @@ def adapt(
     consumers that are given the same list share nothing; a strategy given as an instance is
     theirs in common.
     """
-    budget = time_budget(budget_ms)
+    budget = budget_of(budget_ms)
     found = resolve_all(strategies, solver=solver, budget=budget)
     protocol = common_protocol(found)
     if protocol is RebalanceProtocol.COOPERATIVE and len(found) > 1:
@@ -164,11 +167,14 @@ class _Adapted(AbstractPartitionAssignor):
 
     def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
         """Remembers what this member owns now, and since when."""
-        given = {entry.topic: entry.partitions for entry in assignment.assigned_partitions}
-        self._owned = Partitions.of(given)
+        self._owned = _partitions(assignment.assigned_partitions)
         self._generation = generation
         user_data = _bytes(assignment.user_data)
         self._assignor.on_assignment(Assignment(self._owned, user_data), generation)
+
+
+def _partitions(entries: Iterable[Entry]) -> Partitions:
+    return Partitions.of((entry.topic, number) for entry in entries for number in entry.partitions)
 
 
 def _bytes(user_data: object) -> bytes | None:
@@ -182,7 +188,7 @@ def _subscription(member: JoinGroupResponse.JoinGroupResponseMember) -> Subscrip
     return Subscription(
         topics=tuple(stated.topics),
         user_data=_bytes(stated.user_data),
-        owned=Partitions.of({entry.topic: entry.partitions for entry in stated.owned_partitions}),
+        owned=_partitions(stated.owned_partitions),
         generation=stated.generation_id if stated.generation_id >= 0 else None,
         rack=stated.rack_id or None,
         static_id=member.group_instance_id,

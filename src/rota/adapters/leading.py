@@ -1,31 +1,16 @@
-"""What the adapters share: the leader's duty, and a clock for the exact solver."""
+"""What the adapters share: the leader's duty."""
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from rota.assignors.interface import Assignor
 from rota.assignors.rules import assign_checked
-from rota.assignors.sticky import Expired
 from rota.model.membership import GroupAssignment, Subscription
 from rota.model.topic import Cluster
 
-BUDGET_MS = 5_000
-"""How long the exact solver may take, in milliseconds, before it returns its best so far."""
-
 log = logging.getLogger("rota.adapters")
-
-
-def time_budget(milliseconds: int) -> Callable[[], Expired]:
-    """A budget that starts anew with each assignment."""
-
-    def start() -> Expired:
-        end = time.monotonic() + milliseconds / 1000
-        return lambda: time.monotonic() > end
-
-    return start
 
 
 def lead(
