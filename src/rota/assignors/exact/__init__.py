@@ -73,7 +73,7 @@ def _most_even(problem: Problem) -> tuple[Network, IntArray | None]:
     high = [level[position] for position in class_of.tolist()]
     network = Network(
         sizes=sizes,
-        reach=[pools.members_of(classes, class_of, len(class_sizes)) for classes in reach],
+        reach=pools.members_of(reach, class_of, len(class_sizes)),
         low=[max(mark - 1, 0) for mark in high],
         high=high,
     )

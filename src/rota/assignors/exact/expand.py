@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +52,27 @@ class Holdings:
         return cls(slot, slots, row_slot, pool, member - 1, counts)
 
 
+@dataclass(slots=True)
+class Shared:
+    """What each member is to have of each pool, one row for each such pair, by (pool, member)."""
+
+    pool: Column
+    member: Column
+    amount: Column
+
+    @classmethod
+    def of(cls, shares: Shares) -> Shared:
+        """From counts by member and pool."""
+        sizes = [len(share) for share in shares]
+        total = sum(sizes)
+        member = np.repeat(np.arange(len(shares)), sizes)
+        pool = np.fromiter(chain.from_iterable(shares), np.int64, total)
+        amounts = chain.from_iterable(share.values() for share in shares)
+        amount = np.fromiter(amounts, np.int64, total)
+        order = np.argsort(_narrow(pool), kind="stable")
+        return cls(pool[order], member[order], amount[order])
+
+
 def expand(
     previous: IntArray, pool_of: IntArray | None, held: Holdings, shares: Shares
 ) -> IntArray:
@@ -58,31 +80,34 @@ def expand(
     it owned of it.
     """
     owners = previous.copy()
-    kept = _drop(owners, held, shares)
-    pool, member, amount = _given(held, kept, shares)
-    free = np.flatnonzero(owners < 0)
+    shared = Shared.of(shares)
+    if len(held.count):
+        _keep(owners, held, shared, len(shares))
+    free = (owners < 0).nonzero()[0]
     if pool_of is not None:
         free = free[np.argsort(_narrow(pool_of[free]), kind="stable")]
-    owners[free] = _dealt(pool, member, amount)
+    owners[free] = _dealt(shared)
     return owners
 
 
-def _drop(owners: IntArray, held: Holdings, shares: Shares) -> list[int]:
-    """Takes away what a member owned beyond its share; gives how much it keeps of each row.
+def _keep(owners: IntArray, held: Holdings, shared: Shared, members: int) -> None:
+    """Takes away what a member owned beyond its share, and takes what it keeps off its share."""
+    keys = shared.pool * members + shared.member
+    wanted = held.pool * members + held.member
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    kept = np.minimum(held.count, np.where(keys[place] == wanted, shared.amount[place], 0))
+    # rows of nothing point at another pair's row: they take nothing off it
+    np.subtract.at(shared.amount, place, kept)
+    _drop(owners, held, held.count - kept)
 
-    Evenly over a member's partitions and staggered over the members of a pool, so that what comes
-    free is of many topics.
+
+def _drop(owners: IntArray, held: Holdings, excess: Column) -> None:
+    """Takes away so many of each row. Evenly over a member's partitions and staggered over the
+    members of a pool, so that what comes free is of many topics.
     """
-    kept = [
-        min(count, shares[member].get(pool, 0))
-        for pool, member, count in zip(
-            held.pool.tolist(), held.member.tolist(), held.count.tolist(), strict=True
-        )
-    ]
-    excess = held.count - np.array(kept, dtype=np.intp)
     rows = np.flatnonzero(excess)
     if not len(rows):
-        return kept
+        return
     affected = np.zeros(held.slots, dtype=np.bool_)
     affected[held.row_slot[rows]] = True
     partitions = np.flatnonzero(affected[held.slot])
@@ -96,28 +121,14 @@ def _drop(owners: IntArray, held: Holdings, shares: Shares) -> list[int]:
     size, drop = np.repeat(size, size), np.repeat(drop, size)
     place %= size
     owners[partitions[(place + 1) * drop // size > place * drop // size]] = UNASSIGNED
-    return kept
 
 
-def _given(held: Holdings, kept: list[int], shares: Shares) -> tuple[Column, Column, Column]:
-    """(pool, member, amount) of what is handed out, by (pool, member)."""
-    rest = {
-        (pool, member): count
-        for pool, member, count in zip(held.pool.tolist(), held.member.tolist(), kept, strict=True)
-    }
-    rows = sorted(
-        (pool, member, amount - rest.get((pool, member), 0))
-        for member, share in enumerate(shares)
-        for pool, amount in share.items()
-    )
-    table = np.array([row for row in rows if row[2]], dtype=np.int64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2]
-
-
-def _dealt(pool: Column, member: Column, amount: Column) -> IntArray:
+def _dealt(shared: Shared) -> IntArray:
     """The receivers of each pool in turn, round after round, each as often as its amount."""
-    if not len(pool):
+    rows = shared.amount.nonzero()[0]
+    if not len(rows):
         return np.empty(0, dtype=np.int32)
+    pool, member, amount = shared.pool[rows], shared.member[rows], shared.amount[rows]
     starts = np.flatnonzero(np.diff(pool, prepend=-1))
     most = np.maximum.reduceat(amount, starts)
     base = np.repeat(np.cumsum(most) - most, np.diff(starts, append=len(pool)))

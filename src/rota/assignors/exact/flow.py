@@ -56,12 +56,13 @@ class Flow:
         self.members_at = {0: (1 << members) - 1}  # by price
         self.pools_at = {0: (1 << len(reach)) - 1}
 
-    def put(self, pool: int, member: int, amount: int) -> None:
-        """Gives partitions to a member, new to it."""
-        new = self.new[member]
-        new[pool] = new.get(pool, 0) + amount
-        self.new_bits[member] |= 1 << pool
-        self.excess[member] += amount
+    def put(self, pool: int, members: list[int], amounts: list[int]) -> None:
+        """Gives partitions of a pool to members, new to them; once for each pool."""
+        bit = 1 << pool
+        for member, amount in zip(members, amounts, strict=True):
+            self.new[member][pool] = amount
+            self.new_bits[member] |= bit
+            self.excess[member] += amount
 
     def put_kept(self, pool: int, member: int, amount: int, own: int) -> None:
         """Gives partitions to a member that may keep ``own`` of the pool."""
@@ -83,7 +84,7 @@ class Flow:
 
     def shares(self) -> Shares:
         """What every member has of every pool."""
-        found = self.new
+        found = [dict(share) for share in self.new]
         for share, kept in zip(found, self.keep, strict=True):
             for pool, amount in kept.items():
                 share[pool] = share.get(pool, 0) + amount

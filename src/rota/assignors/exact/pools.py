@@ -34,11 +34,16 @@ def subscribing(problem: Problem) -> list[int]:
     return [bits.mask(column, len(classes)) for column in np.split(class_column[order], bounds)]
 
 
-def members_of(classes: int, class_of: IntArray, count: int) -> int:
-    """The set of all members of a set of classes."""
-    flags = np.zeros(count, dtype=np.bool_)
-    flags[bits.array(classes)] = True
-    return bits.from_flags(flags[class_of])
+def members_of(reach: list[int], class_of: IntArray, classes: int) -> list[int]:
+    """The same sets as sets of members, where they are sets of classes."""
+    if classes == len(class_of):
+        return reach  # each its own class, and they stand in the members' order
+    found = []
+    for listed in reach:
+        flags = np.zeros(classes, dtype=np.bool_)
+        flags[bits.array(listed)] = True
+        found.append(bits.from_flags(flags[class_of]))
+    return found
 
 
 def local_members(racks: Racks) -> list[int]:
