@@ -14,6 +14,9 @@ from rota.model.topic import IntArray
 
 Column = npt.NDArray[np.int64]
 
+WORTH_NARROWING = 1_000
+"""From so many keys on the look at the largest one pays."""
+
 
 @dataclass(slots=True)
 class Holdings:
@@ -38,7 +41,7 @@ class Holdings:
             slot += pool_of.astype(np.intp) * width
         if pools * width <= 2 * len(previous) + 4096:
             counts = np.bincount(slot, minlength=pools * width)
-            keys = np.flatnonzero(counts)
+            keys = counts.nonzero()[0]
             row_slot, slots = keys, pools * width
             counts = counts[keys]
         else:
@@ -69,7 +72,7 @@ class Shared:
         pool = np.fromiter(chain.from_iterable(shares), np.int64, total)
         amounts = chain.from_iterable(share.values() for share in shares)
         amount = np.fromiter(amounts, np.int64, total)
-        order = np.argsort(_narrow(pool), kind="stable")
+        order = _narrow(pool).argsort(kind="stable")
         return cls(pool[order], member[order], amount[order])
 
 
@@ -85,7 +88,7 @@ def expand(
         _keep(owners, held, shared, len(shares))
     free = (owners < 0).nonzero()[0]
     if pool_of is not None:
-        free = free[np.argsort(_narrow(pool_of[free]), kind="stable")]
+        free = free[_narrow(pool_of[free]).argsort(kind="stable")]
     owners[free] = _dealt(shared)
     return owners
 
@@ -105,20 +108,20 @@ def _drop(owners: IntArray, held: Holdings, excess: Column) -> None:
     """Takes away so many of each row. Evenly over a member's partitions and staggered over the
     members of a pool, so that what comes free is of many topics.
     """
-    rows = np.flatnonzero(excess)
+    rows = excess.nonzero()[0]
     if not len(rows):
         return
     affected = np.zeros(held.slots, dtype=np.bool_)
     affected[held.row_slot[rows]] = True
-    partitions = np.flatnonzero(affected[held.slot])
-    partitions = partitions[np.argsort(_narrow(held.slot[partitions]), kind="stable")]
+    partitions = affected[held.slot].nonzero()[0]
+    partitions = partitions[_narrow(held.slot[partitions]).argsort(kind="stable")]
     size, drop = held.count[rows], excess[rows]
-    _, first, peers = np.unique(held.pool[rows], return_index=True, return_counts=True)
-    turn = np.arange(len(rows)) - np.repeat(first, peers)
-    start = np.cumsum(size) - size
-    shift = turn * size // np.repeat(peers, peers) - start
-    place = np.arange(len(partitions)) + np.repeat(shift, size)
-    size, drop = np.repeat(size, size), np.repeat(drop, size)
+    first, peers = _runs(held.pool[rows])
+    turn = np.arange(len(rows)) - first.repeat(peers)
+    start = size.cumsum() - size
+    shift = turn * size // peers.repeat(peers) - start
+    place = np.arange(len(partitions)) + shift.repeat(size)
+    size, drop = size.repeat(size), drop.repeat(size)
     place %= size
     owners[partitions[(place + 1) * drop // size > place * drop // size]] = UNASSIGNED
 
@@ -129,17 +132,26 @@ def _dealt(shared: Shared) -> IntArray:
     if not len(rows):
         return np.empty(0, dtype=np.int32)
     pool, member, amount = shared.pool[rows], shared.member[rows], shared.amount[rows]
-    starts = np.flatnonzero(np.diff(pool, prepend=-1))
-    most = np.maximum.reduceat(amount, starts)
-    base = np.repeat(np.cumsum(most) - most, np.diff(starts, append=len(pool)))
+    first, receivers = _runs(pool)
+    most = np.maximum.reduceat(amount, first)
+    base = (most.cumsum() - most).repeat(receivers)
     # each row runs through base, base + 1, ... : one small sort key for (pool, round)
-    shift = base - (np.cumsum(amount) - amount)
-    key = np.arange(int(amount.sum())) + np.repeat(shift, amount)
-    order = np.argsort(_narrow(key), kind="stable")
-    return np.repeat(member.astype(np.int32), amount)[order]
+    shift = base - (amount.cumsum() - amount)
+    key = np.arange(int(amount.sum())) + shift.repeat(amount)
+    order = _narrow(key).argsort(kind="stable")
+    return member.astype(np.int32).repeat(amount)[order]
+
+
+def _runs(column: Column) -> tuple[Column, Column]:
+    """Where each run of equal values starts, and how long it is."""
+    edge = np.ones(len(column) + 1, dtype=np.bool_)
+    np.not_equal(column[1:], column[:-1], out=edge[1:-1])
+    bounds = edge.nonzero()[0]
+    return bounds[:-1], bounds[1:] - bounds[:-1]
 
 
 def _narrow(keys: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
     """16 bits if they suffice: NumPy then sorts by radix, ten times faster at a million rows."""
-    small = len(keys) > 0 and keys.max() <= np.iinfo(np.uint16).max
-    return keys.astype(np.uint16) if small else keys
+    if len(keys) < WORTH_NARROWING or keys.max() > np.iinfo(np.uint16).max:
+        return keys
+    return keys.astype(np.uint16)
