@@ -90,17 +90,6 @@ class Flow:
                 share[pool] = share.get(pool, 0) + amount
         return found
 
-    def forget_costs(self) -> None:
-        """From here on any balanced result will do."""
-        self.new = self.shares()
-        for member, kept in enumerate(self.keep_bits):
-            self.new_bits[member] |= kept
-        members = len(self.new)
-        self.keep = [{} for _ in range(members)]
-        self.keep_bits = [0] * members
-        self.lack = [0] * len(self.reach)
-        self.set_prices([0] * len(self.reach))
-
     def set_prices(self, pool_price: list[int]) -> None:
         """Starts from these prices of the pools, and zero for everything else."""
         members = len(self.new)
@@ -113,15 +102,14 @@ class Flow:
             self.pools_at[price] = self.pools_at.get(price, 0) | 1 << pool
 
     def settle(self, expired: Callable[[], bool]) -> bool:
-        """Moves all excess at least cost. False if time ran out: then all is moved all the same,
-        but at any cost.
-        """
+        """Moves all excess at least cost. False if time ran out and some is left."""
         while self.over:
             if expired():
-                self.forget_costs()
-                self.spread(self.over)
                 return False
-            if self.spread(self.over) != (0, 0):
+            layers, exchange_at = self._layers(self.over)
+            if layers[-1]:
+                self._block(layers, exchange_at)
+            else:
                 self._raise_prices()
         return True
 
@@ -134,6 +122,18 @@ class Flow:
             if not layers[-1]:
                 return union(layers[::2]), union(layers[1::2])
             self._block(layers, exchange_at)
+
+    def settle_at_any_cost(self) -> None:
+        """Moves all excess that is left by the shortest ways."""
+        self.new = self.shares()
+        self.new_bits = [
+            new | kept for new, kept in zip(self.new_bits, self.keep_bits, strict=True)
+        ]
+        self.keep = [{} for _ in self.new]
+        self.keep_bits = [0] * len(self.new)
+        self.lack = [0] * len(self.reach)
+        self.set_prices([0] * len(self.reach))
+        self.spread(self.over)
 
     # -- blocking flow on arcs at zero -------------------------------------------------------------
 

@@ -10,11 +10,16 @@ from rota.assignors.problem import Problem, Racks
 from rota.model.topic import IntArray
 
 
-def merged(reach: list[int]) -> tuple[list[int], list[int]]:
-    """Distinct sets in order of appearance, and which of them each one is."""
+def merged(reach: list[int], sizes: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """Distinct sets in order of appearance, how many partitions each has, and which of them each
+    of the given ones is.
+    """
     index: dict[int, int] = {}
     which = [index.setdefault(members, len(index)) for members in reach]
-    return list(index), which
+    total = [0] * len(index)
+    for pool, size in zip(which, sizes, strict=True):
+        total[pool] += size
+    return list(index), total, which
 
 
 def subscribing(problem: Problem) -> list[int]:

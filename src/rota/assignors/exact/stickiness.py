@@ -65,6 +65,8 @@ def _flow(
         flow.put(pool, members, amounts)
     _aim(flow, network, taking)
     in_time = flow.settle(expired)
+    if not in_time:
+        flow.settle_at_any_cost()
     return flow.shares(), in_time
 
 
@@ -85,26 +87,24 @@ def _deal_alone(network: Network, pool: int, owned: Shares, shares: Shares) -> N
 
 
 def _aim(flow: Flow, network: Network, taking: list[int]) -> None:
-    """Targets as near to the loads as can be, and all partitions in sum. All prices are zero, so
-    any choice is as cheap as another; the exchange mends it.
+    """Targets as near to the loads as can be that sum up to all partitions. As long as members and
+    exchange have one price any choice is as cheap as another: the exchange mends it.
     """
-    left = sum(flow.excess)
-    targets = {}
-    for member in taking:
-        load = flow.excess[member]
-        targets[member] = min(max(load, network.low[member]), network.high[member])
-    left -= sum(targets.values())
-    for member in taking:
-        low, high, target = network.low[member], network.high[member], targets[member]
-        if left > 0 and target < high:
+    targets = [
+        min(max(flow.excess[member], network.low[member]), network.high[member])
+        for member in taking
+    ]
+    left = sum(flow.excess) - sum(targets)
+    for member, near in zip(taking, targets, strict=True):
+        low, high, target = network.low[member], network.high[member], near
+        if left > 0 and near < high:
             target, left = high, left - 1
-        elif left < 0 and target > low:
+        elif left < 0 and near > low:
             target, left = low, left + 1
         flow.aim(member, target)
         if low < high:
-            bit = 1 << member
-            flow.can_rise |= bit if target == low else 0
-            flow.can_fall |= bit if target == high else 0
+            flow.can_rise |= (target == low) << member
+            flow.can_fall |= (target == high) << member
 
 
 def most_local(network: Network, local: list[int], expired: Callable[[], bool]) -> Network | None:
