@@ -42,10 +42,8 @@ def solved(problem: Problem) -> list[int]:
 def check_against_flow(
     seed: int, *, members: int = 8, topics: int = 6, partitions: int = 6
 ) -> None:
-    problem = Problem.of(
-        *random_group(
-            seed, members=members, topics=topics, partitions=partitions, racks=seed % 2 == 1
-        )
+    problem = random_problem(
+        seed, members=members, topics=topics, partitions=partitions, racks=seed % 2 == 1
     )
     found = flow_oracle.goal_of(problem, solved(problem))
     assert found == flow_oracle.minimum_cost_flow(problem), f"seed {seed}"
@@ -86,7 +84,7 @@ def test_equals_brute_force() -> None:
 
 @pytest.mark.nightly
 def test_equals_brute_force_all_night() -> None:
-    assert sum(check_against_brute_force(seed, 2_000_000) for seed in range(5_000)) > 3_000
+    assert sum(check_against_brute_force(seed, 50_000) for seed in range(5_000)) > 2_500
 
 
 def check_large(topics: int, partitions: int, members: int, least: int, most: int) -> None:

@@ -11,7 +11,7 @@ lacks one that it may keep, else 0), and through the exchange, at which a member
 Method: primal-dual. Prices keep every arc's cost + price(tail) - price(head) at zero or above, so
 no cycle of negative cost ever exists and the flow is the cheapest of its kind at any time. Excess
 moves along arcs at zero, by blocking flows (Dinic); when these reach no member with room, a search
-for the nearest one raises prices (Dial). Sets of nodes are bitsets, a layer of the search is one
+for the nearest one adjusts prices (Dial). Sets of nodes are bitsets, a layer of the search is one
 integer. Neither step restarts from nothing, and none is recursive.
 """
 
@@ -110,7 +110,7 @@ class Flow:
             if layers[-1]:
                 self._block(layers, exchange_at)
             else:
-                self._raise_prices()
+                self._adjust_prices()
         return True
 
     def spread(self, sources: int) -> tuple[int, int]:
@@ -277,7 +277,7 @@ class Flow:
 
     # -- prices ------------------------------------------------------------------------------------
 
-    def _raise_prices(self) -> None:
+    def _adjust_prices(self) -> None:
         """Finds how far the nearest member with room is, and lowers the price of every node that
         is nearer by the difference, so that the way to it is at zero.
         """
