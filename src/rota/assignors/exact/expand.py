@@ -56,7 +56,7 @@ class Holdings:
 
 
 @dataclass(slots=True)
-class Shared:
+class Allotted:
     """What each member is to have of each pool, one row for each such pair, by (pool, member)."""
 
     pool: Column
@@ -64,7 +64,7 @@ class Shared:
     amount: Column
 
     @classmethod
-    def of(cls, shares: Shares) -> Shared:
+    def of(cls, shares: Shares) -> Allotted:
         """From counts by member and pool."""
         sizes = [len(share) for share in shares]
         total = sum(sizes)
@@ -83,24 +83,24 @@ def expand(
     it owned of it.
     """
     owners = previous.copy()
-    shared = Shared.of(shares)
+    allotted = Allotted.of(shares)
     if len(held.count):
-        _keep(owners, held, shared, len(shares))
+        _keep(owners, held, allotted, len(shares))
     free = (owners < 0).nonzero()[0]
     if pool_of is not None:
         free = free[_narrow(pool_of[free]).argsort(kind="stable")]
-    owners[free] = _dealt(shared)
+    owners[free] = _dealt(allotted)
     return owners
 
 
-def _keep(owners: IntArray, held: Holdings, shared: Shared, members: int) -> None:
+def _keep(owners: IntArray, held: Holdings, allotted: Allotted, members: int) -> None:
     """Takes away what a member owned beyond its share, and takes what it keeps off its share."""
-    keys = shared.pool * members + shared.member
+    keys = allotted.pool * members + allotted.member
     wanted = held.pool * members + held.member
     place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    kept = np.minimum(held.count, np.where(keys[place] == wanted, shared.amount[place], 0))
+    kept = np.minimum(held.count, np.where(keys[place] == wanted, allotted.amount[place], 0))
     # rows of nothing point at another pair's row: they take nothing off it
-    np.subtract.at(shared.amount, place, kept)
+    np.subtract.at(allotted.amount, place, kept)
     _drop(owners, held, held.count - kept)
 
 
@@ -126,12 +126,12 @@ def _drop(owners: IntArray, held: Holdings, excess: Column) -> None:
     owners[partitions[(place + 1) * drop // size > place * drop // size]] = UNASSIGNED
 
 
-def _dealt(shared: Shared) -> IntArray:
+def _dealt(allotted: Allotted) -> IntArray:
     """The receivers of each pool in turn, round after round, each as often as its amount."""
-    rows = shared.amount.nonzero()[0]
+    rows = allotted.amount.nonzero()[0]
     if not len(rows):
         return np.empty(0, dtype=np.int32)
-    pool, member, amount = shared.pool[rows], shared.member[rows], shared.amount[rows]
+    pool, member, amount = allotted.pool[rows], allotted.member[rows], allotted.amount[rows]
     first, receivers = _runs(pool)
     most = np.maximum.reduceat(amount, first)
     base = (most.cumsum() - most).repeat(receivers)
