@@ -50,6 +50,9 @@ def random_group(
     return Cluster(counts, where), group
 
 
-def random_problem(seed: int, **sizes: int | bool) -> Problem:
+def random_problem(
+    seed: int, *, members: int = 8, topics: int = 6, partitions: int = 6, racks: bool = False
+) -> Problem:
     """The problem of a random group."""
-    return Problem.of(*random_group(seed, **sizes))  # type: ignore[arg-type]
+    group = random_group(seed, members=members, topics=topics, partitions=partitions, racks=racks)
+    return Problem.of(*group)

@@ -138,6 +138,18 @@ def test_small_and_empty(counts: dict[str, int], topics: dict[str, str], expecte
     assert solve(counts, topics) == expected
 
 
+def test_a_topic_is_spread_over_its_possible_owners() -> None:
+    """Loads alone would allow a topic to lie on a few members, who then bear all its traffic."""
+    names = [f"topic {number}" for number in range(40)]
+    group = {
+        f"m{member}": Subscription(topics=tuple(names[(member * 7 + n) % 40] for n in range(20)))
+        for member in range(40)
+    }
+    problem = Problem.of(Cluster(dict.fromkeys(names, 40)), group)
+    owners = exact.solve(problem, lambda: False).owners.reshape(40, 40)
+    assert sum(len(set(row)) for row in owners.tolist()) >= 0.9 * 40 * 20  # 20 subscribe to each
+
+
 RACKS = {"t": [["x"], ["x"], ["y"], ["y"]]}
 
 

@@ -87,9 +87,11 @@ class _Subscriptions:
 
 def _levels(problem: Problem, owners: IntArray, edges: _Subscriptions) -> Column | None:
     """The least levels; None as soon as they cannot fit."""
-    loads = np.bincount(owners, minlength=len(problem.members))
-    topic, owner, _ = _counted(problem.layout.topic_of.astype(np.int64), owners)
-    level = loads.copy()
+    members = len(problem.members)
+    loads = np.bincount(owners, minlength=members)
+    pairs = np.unique(problem.layout.topic_of * np.int64(members) + owners)
+    topic, owner = pairs // members, pairs % members
+    level = loads
     while True:
         of_topic = np.zeros(edges.topics, dtype=np.int64)
         np.maximum.at(of_topic, topic, level[owner])
@@ -101,13 +103,6 @@ def _levels(problem: Problem, owners: IntArray, edges: _Subscriptions) -> Column
         if (raised > loads + 1).any():
             return None
         level = raised
-
-
-def _counted(first: Column, second: npt.NDArray[np.integer]) -> tuple[Column, Column, Column]:
-    """The distinct pairs, and how often each comes."""
-    width = int(second.max(initial=0)) + 1
-    key, count = np.unique(first * width + second, return_counts=True)
-    return key // width, key % width, count
 
 
 class _Exchanges:
@@ -151,7 +146,7 @@ class _Exchanges:
         door_start = np.searchsorted(door_class, np.arange(len(problem.classes) + 1))
         edge, doors_reached = _joined(classes, door_start, np.arange(len(doors)))
         kind = kind[edge]
-        # members behind one door have the same level: they subscribe to the same topics
+        # members behind one door have the same level: what one has, the others may own
         door_level = self.level[first]
         least = np.full(len(self.kind_topic), np.iinfo(np.int64).max)
         np.minimum.at(least, kind, door_level[doors_reached])

@@ -27,15 +27,27 @@ def previous_owners(problem: Problem) -> IntArray:
 
 def _holders(problem: Problem, partition: IntArray, member: IntArray) -> IntArray:
     owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
-    claimed = np.bincount(partition, minlength=problem.layout.size)
-    owners[partition] = member
-    if len(partition) == 0 or claimed.max() <= 1:
+    contested = _contested(owners, partition, member)
+    if contested is None:
         return owners
-    contested = claimed[partition] > 1
-    owners[partition[contested]] = UNASSIGNED
-    highest, alone = _latest(problem, partition[contested], member[contested])
-    owners[partition[contested][highest & alone]] = member[contested][highest & alone]
+    partition, member = partition[contested], member[contested]
+    owners[partition] = UNASSIGNED
+    highest, alone = _latest(problem, partition, member)
+    owners[partition[highest & alone]] = member[highest & alone]
     return owners
+
+
+def _contested(owners: IntArray, partition: IntArray, member: IntArray) -> BoolArray | None:
+    """Writes the claims into ``owners``; which of them are on a partition that others claim too,
+    None if there are none such.
+    """
+    owners[partition] = member
+    overwritten = owners[partition] != member
+    if not overwritten.any():
+        return None
+    several = np.zeros(len(owners), dtype=np.bool_)
+    several[partition[overwritten]] = True
+    return several[partition]
 
 
 def _latest(problem: Problem, partition: IntArray, member: IntArray) -> tuple[BoolArray, BoolArray]:
@@ -56,10 +68,12 @@ def held_by_another(problem: Problem, owners: IntArray) -> BoolArray:
     is told to give it up), and each of several in conflict (all of them may be reading it).
     """
     claims = problem.claims
+    other = owners[claims.partition] != claims.member
+    holders = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
+    contested = _contested(holders, claims.partition, claims.member)
+    if contested is not None:
+        highest, _ = _latest(problem, claims.partition[contested], claims.member[contested])
+        other[contested] &= highest
     held = np.zeros(problem.layout.size, dtype=np.bool_)
-    if len(claims.partition) == 0:
-        return held
-    highest, _ = _latest(problem, claims.partition, claims.member)
-    other = highest & (owners[claims.partition] != claims.member)
     held[claims.partition[other]] = True
     return held

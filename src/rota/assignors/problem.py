@@ -7,7 +7,7 @@ members, topics or claims were listed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -115,12 +115,13 @@ class Problem:
         """
         members = tuple(java_sorted(group))
         subscriptions = [group[member] for member in members]
-        listings = {subscription.topics for subscription in subscriptions}
+        listings: dict[tuple[str, ...], int] = {}
+        listing_of = [listings.setdefault(s.topics, len(listings)) for s in subscriptions]
         asked = {frozenset(listing) for listing in listings}
         named = frozenset[str]().union(*asked)
         topics = tuple(sorted((t for t in named if cluster.partitions.get(t, 0) > 0), key=java_key))
         layout = Layout(topics, [cluster.partitions[topic] for topic in topics])
-        class_of, classes = _classes(subscriptions, layout)
+        class_of, classes = _classes(listings, listing_of, layout)
         claims, notes = _claims(members, subscriptions, layout, class_of, classes, ownership)
         return cls(
             layout=layout,
@@ -137,24 +138,21 @@ class Problem:
 
 
 def _classes(
-    subscriptions: list[Subscription], layout: Layout
+    listings: Iterable[tuple[str, ...]], listing_of: list[int], layout: Layout
 ) -> tuple[IntArray, tuple[IntArray, ...]]:
     """Members with the same set of topics share a class. Classes stand in order of appearance
     among the sorted members, so they do not depend on the input's order.
     """
-    by_listing: dict[tuple[str, ...], int] = {}
-    by_topics: dict[tuple[int, ...], int] = {}
-    class_of = np.empty(len(subscriptions), dtype=np.int32)
-    for position, subscription in enumerate(subscriptions):
-        found = by_listing.get(subscription.topics)
-        if found is None:
-            known = tuple(
-                sorted({layout.index[t] for t in subscription.topics if t in layout.index})
-            )
-            found = by_topics.setdefault(known, len(by_topics))
-            by_listing[subscription.topics] = found
-        class_of[position] = found
-    return class_of, tuple(np.array(topics, dtype=np.int32) for topics in by_topics)
+    index: dict[tuple[int, ...], int] = {}
+    class_at = [
+        index.setdefault(
+            tuple(sorted({layout.index[topic] for topic in listing if topic in layout.index})),
+            len(index),
+        )
+        for listing in listings
+    ]
+    class_of = np.array([class_at[listing] for listing in listing_of], dtype=np.int32)
+    return class_of, tuple(np.array(topics, dtype=np.int32) for topics in index)
 
 
 def _claims(  # noqa: PLR0913, PLR0917 (columns of one table)
@@ -165,31 +163,24 @@ def _claims(  # noqa: PLR0913, PLR0917 (columns of one table)
     classes: tuple[IntArray, ...],
     ownership: Callable[[Subscription], Ownership],
 ) -> tuple[Claims, tuple[str, ...]]:
-    notes: list[str] = []
-    generation = np.full(len(members), NO_GENERATION, dtype=np.int32)
-    positions: dict[tuple[str, ...], IntArray] = {}
-    partition_columns: list[npt.NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
-    sizes = np.zeros(len(members), dtype=np.int64)
-    for member, subscription in enumerate(subscriptions):
-        owned = ownership(subscription)
-        generation[member] = owned.generation
-        if owned.note is not None:
-            notes.append(f"member {members[member]!r}: {owned.note}")
-        if not len(owned.partitions):
-            continue
-        numbers, dropped = _numbered(owned.partitions, layout, positions)
-        partition_columns.append(numbers)
-        sizes[member] = len(numbers)
-        if dropped:
-            notes.append(_dropped_note(members[member], dropped))
-    partition = np.concatenate(partition_columns).astype(np.int32)
-    member_column = np.repeat(np.arange(len(members), dtype=np.int32), sizes)
-    partition, member_column = _unique_rows(partition, member_column)
-    table = np.zeros((len(classes), len(layout.topics)), dtype=np.bool_)
-    for row, topics in enumerate(classes):
-        table[row, topics] = True
-    subscribed = table[class_of[member_column], layout.topic_of[partition]]
-    notes += _unsubscribed_notes(members, layout, partition, member_column, subscribed)
+    owned = [ownership(subscription) for subscription in subscriptions]
+    generation = np.array([held.generation for held in owned], dtype=np.int32)
+    said = [
+        (member, f"member {members[member]!r}: {held.note}")
+        for member, held in enumerate(owned)
+        if held.note is not None
+    ]
+    partition, member_column, dropped = _numbered([held.partitions for held in owned], layout)
+    said += [(member, _dropped_note(members[member], names)) for member, names in dropped.items()]
+    notes = [note for _, note in sorted(said, key=lambda row: row[0])]
+    subscribed = np.ones(len(partition), dtype=np.bool_)
+    if len(partition):
+        partition, member_column = _unique_rows(partition, member_column)
+        table = np.zeros((len(classes), len(layout.topics)), dtype=np.bool_)
+        for row, topics in enumerate(classes):
+            table[row, topics] = True
+        subscribed = table[class_of[member_column], layout.topic_of[partition]]
+        notes += _unsubscribed_notes(members, layout, partition, member_column, subscribed)
     claims = Claims(
         partition=partition, member=member_column, subscribed=subscribed, generation=generation
     )
@@ -197,24 +188,40 @@ def _claims(  # noqa: PLR0913, PLR0917 (columns of one table)
 
 
 def _numbered(
-    owned: Partitions, layout: Layout, positions: dict[tuple[str, ...], IntArray]
-) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Claimed partitions as numbers; those that do not exist are left out and named."""
-    topics = positions.get(owned.names)
-    if topics is None:
-        found = [layout.index.get(name, -1) for name in owned.names]
-        topics = positions[owned.names] = np.array(found, dtype=np.int32)
-    topic = topics[owned.topic]
+    owned: list[Partitions], layout: Layout
+) -> tuple[IntArray, IntArray, dict[int, list[str]]]:
+    """Claimed partitions as numbers, with their members; those that do not exist are left out and
+    named, by member.
+    """
+    listings: dict[tuple[str, ...], int] = {}
+    places: list[int] = []
+    offsets = []
+    for held in owned:
+        offset = listings.get(held.names) if len(held) else 0
+        if offset is None:
+            offset = listings[held.names] = len(places)
+            places += [layout.index.get(name, -1) for name in held.names]
+        offsets.append(offset)
+    if not places:
+        return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32), {}
+    sizes = [len(held) for held in owned]
+    member = np.repeat(np.arange(len(owned), dtype=np.int32), sizes)
+    named = np.concatenate([held.topic for held in owned]) + np.repeat(offsets, sizes)
+    topic = np.array(places, dtype=np.int32)[named]
+    numbers = np.concatenate([held.numbers for held in owned])
     # an unknown topic (-1) borrows the last topic's count, and is masked out beside it
     exists = topic >= 0
     if len(layout.topics):
-        exists &= (owned.numbers >= 0) & (owned.numbers < layout.counts[topic])
-    if exists.all():
-        return layout.starts[topic] + owned.numbers, []
-    dropped = [
-        f"{owned.names[owned.topic[row]]}-{owned.numbers[row]}" for row in np.flatnonzero(~exists)
-    ]
-    return layout.starts[topic[exists]] + owned.numbers[exists], dropped
+        exists &= (numbers >= 0) & (numbers < layout.counts[topic])
+    dropped: dict[int, list[str]] = {}
+    if not exists.all():
+        names = [name for listing in listings for name in listing]
+        for row in np.flatnonzero(~exists).tolist():
+            text = f"{names[named[row]]}-{numbers[row]}"
+            dropped.setdefault(int(member[row]), []).append(text)
+        topic, numbers, member = topic[exists], numbers[exists], member[exists]
+    # the largest number fits: a cluster has at most MAX_PARTITIONS
+    return layout.starts.astype(np.int32)[topic] + numbers, member, dropped
 
 
 def _dropped_note(member: str, dropped: list[str]) -> str:

@@ -25,68 +25,61 @@ from collections.abc import Callable
 import numpy as np
 
 from rota.assignors.claims import previous_owners
-from rota.assignors.exact import pools
+from rota.assignors.exact import bits, pools
 from rota.assignors.exact.balance import levels
 from rota.assignors.exact.expand import Holdings, expand
 from rota.assignors.exact.flow import Shares
 from rota.assignors.exact.stickiness import Network, keep_most, most_local
 from rota.assignors.interface import Solution
-from rota.assignors.problem import Problem
+from rota.assignors.problem import Problem, Racks
 from rota.model.topic import IntArray
 
 OUT_OF_TIME = (
-    "stopped at the time budget: loads are as even as can be, but more partitions may move than "
-    "must"
+    "stopped at the time budget: loads are as even as can be, but moves may not be the fewest"
 )
+NOT_MOST_LOCAL = "and local partitions may not be the most"
 
 
 def solve(problem: Problem, expired: Callable[[], bool]) -> Solution:
-    """The most even loads that the subscriptions allow, and among those the fewest moves."""
+    """The most even loads that the subscriptions allow, and among those the fewest moves.
+
+    ``expired`` is asked while moves are saved; the loads are even in any case.
+    """
     previous = previous_owners(problem)
     if not problem.layout.size:
         return Solution(owners=previous)
     network, pool_of = _most_even(problem)
-    in_time = True
+    local = True
     if problem.racks is not None:
-        network, pool_of, in_time = _most_local(problem, network, pool_of, expired)
+        network, pool_of, local = _most_local(problem.racks, network, pool_of, expired)
     held = Holdings.of(previous, pool_of, len(network.sizes), len(problem.members))
-    if in_time:
-        shares, in_time = keep_most(network, _owned(network, held), expired)
-    else:
-        shares, _ = keep_most(network, _owned(network, held), lambda: True)
+    owned = _owned(network, held)
+    shares, fewest = keep_most(network, owned, expired if local else lambda: True)
     owners = expand(previous, pool_of, held, shares)
-    return Solution(owners=owners, notes=() if in_time else (OUT_OF_TIME,))
+    if local:
+        return Solution(owners=owners, notes=() if fewest else (OUT_OF_TIME,))
+    return Solution(owners=owners, notes=(f"{OUT_OF_TIME} {NOT_MOST_LOCAL}",))
 
 
 def _most_even(problem: Problem) -> tuple[Network, IntArray | None]:
     """The network of all most even assignments, and the pool of each partition (None: one)."""
-    layout, class_of = problem.layout, problem.class_of
+    counts, class_of = problem.layout.counts, problem.class_of
     class_sizes = np.bincount(class_of, minlength=len(problem.classes)).tolist()
-    reach, which = pools.merged(pools.subscribing(problem))
-    sizes = _sizes(which, layout.counts.tolist(), len(reach))
+    reach, sizes, which = pools.merged(pools.subscribing(problem), counts.tolist())
     level = levels(reach, sizes, class_sizes)
     if len(reach) > 1:
-        reach = _lowest(reach, level)
-        reach, again = pools.merged(reach)
+        reach, sizes, again = pools.merged(_lowest(reach, level), sizes)
         which = [again[pool] for pool in which]
-        sizes = _sizes(which, layout.counts.tolist(), len(reach))
     high = [level[position] for position in class_of.tolist()]
     network = Network(
         sizes=sizes,
-        reach=[pools.members_of(classes, class_of, len(class_sizes)) for classes in reach],
+        reach=pools.members_of(reach, class_of, len(class_sizes)),
         low=[max(mark - 1, 0) for mark in high],
         high=high,
     )
     if len(reach) == 1:
         return network, None
-    return network, np.repeat(np.array(which, dtype=np.int32), layout.counts)
-
-
-def _sizes(which: list[int], counts: list[int], pools_: int) -> list[int]:
-    sizes = [0] * pools_
-    for pool, count in zip(which, counts, strict=True):
-        sizes[pool] += count
-    return sizes
+    return network, np.repeat(np.array(which, dtype=np.int32), counts)
 
 
 def _lowest(reach: list[int], level: list[int]) -> list[int]:
@@ -95,25 +88,29 @@ def _lowest(reach: list[int], level: list[int]) -> list[int]:
     for position, mark in enumerate(level):
         at[mark] = at.get(mark, 0) | 1 << position
     ascending = [at[mark] for mark in sorted(at)]
-    return [next(classes & same for same in ascending if classes & same) for classes in reach]
+
+    def lowest(classes: int) -> int:
+        if classes.bit_count() < len(at):
+            return classes & at[min(level[position] for position in bits.positions(classes))]
+        return next(classes & same for same in ascending if classes & same)
+
+    return [lowest(classes) for classes in reach]
 
 
 def _most_local(
-    problem: Problem, network: Network, pool_of: IntArray | None, expired: Callable[[], bool]
+    racks: Racks, network: Network, pool_of: IntArray | None, expired: Callable[[], bool]
 ) -> tuple[Network, IntArray, bool]:
-    """The same for the most local of them; unchanged but for finer pools if time runs out."""
-    assert problem.racks is not None
-    near = pools.local_members(problem.racks)
-    split, pool_of, local = pools.by_rack(network, pool_of, problem.racks.set_of, near)
+    """The same for the most local of them; if time runs out the most even ones, and False."""
+    near = pools.local_members(racks)
+    split, pool_of, local = pools.by_rack(network, pool_of, racks.set_of, near)
     if all(members in {0, reach} for members, reach in zip(local, split.reach, strict=True)):
         return split, pool_of, True
     best = most_local(split, local, expired)
     if best is None:
         return split, pool_of, False
-    reach, which = pools.merged(best.reach)
-    sizes = _sizes(which, best.sizes, len(reach))
-    merged = Network(sizes=sizes, reach=reach, low=best.low, high=best.high)
-    return merged, np.array(which, dtype=np.int32)[pool_of], True
+    reach, sizes, which = pools.merged(best.reach, best.sizes)
+    joined = Network(sizes=sizes, reach=reach, low=best.low, high=best.high)
+    return joined, np.array(which, dtype=np.int32)[pool_of], True
 
 
 def _owned(network: Network, held: Holdings) -> Shares:

@@ -29,8 +29,8 @@ def levels(reach: list[int], sizes: list[int], class_sizes: list[int]) -> list[i
     total = [sizes[pool] for pool in shared]
     mean = sum(total) // sum(class_sizes[c] for c in bits.positions(everyone))
     rooms = np.array(class_sizes, dtype=np.int64) * mean
-    for pool, position, amount in proportional(total, flow.reach, rooms):
-        flow.put(pool, position, amount)
+    for pool, listed, amounts in proportional(total, flow.reach, rooms):
+        flow.put(pool, listed, amounts)
     stack = [((1 << len(shared)) - 1, everyone)]
     while stack:
         pools, classes = stack.pop()

@@ -44,7 +44,7 @@ def positions(bits: int) -> list[int]:
 def array(bits: int) -> npt.NDArray[np.intp]:
     """The elements of a set, ascending, as a column."""
     octets = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), dtype=np.uint8)
-    return np.flatnonzero(np.unpackbits(octets, bitorder="little"))
+    return np.unpackbits(octets, bitorder="little").view(np.bool_).nonzero()[0]
 
 
 def union(sets: Iterable[int]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ from rota.model.membership import UNASSIGNED
 from rota.model.topic import IntArray
 
 Column = npt.NDArray[np.int64]
+
+WORTH_NARROWING = 1_000
+"""From so many keys on the look at the largest one pays."""
 
 
 @dataclass(slots=True)
@@ -37,7 +41,7 @@ class Holdings:
             slot += pool_of.astype(np.intp) * width
         if pools * width <= 2 * len(previous) + 4096:
             counts = np.bincount(slot, minlength=pools * width)
-            keys = np.flatnonzero(counts)
+            keys = counts.nonzero()[0]
             row_slot, slots = keys, pools * width
             counts = counts[keys]
         else:
@@ -51,6 +55,27 @@ class Holdings:
         return cls(slot, slots, row_slot, pool, member - 1, counts)
 
 
+@dataclass(slots=True)
+class Allotted:
+    """What each member is to have of each pool, one row for each such pair, by (pool, member)."""
+
+    pool: Column
+    member: Column
+    amount: Column
+
+    @classmethod
+    def of(cls, shares: Shares) -> Allotted:
+        """From counts by member and pool."""
+        sizes = [len(share) for share in shares]
+        total = sum(sizes)
+        member = np.repeat(np.arange(len(shares)), sizes)
+        pool = np.fromiter(chain.from_iterable(shares), np.int64, total)
+        amounts = chain.from_iterable(share.values() for share in shares)
+        amount = np.fromiter(amounts, np.int64, total)
+        order = _narrow(pool).argsort(kind="stable")
+        return cls(pool[order], member[order], amount[order])
+
+
 def expand(
     previous: IntArray, pool_of: IntArray | None, held: Holdings, shares: Shares
 ) -> IntArray:
@@ -58,77 +83,75 @@ def expand(
     it owned of it.
     """
     owners = previous.copy()
-    kept = _drop(owners, held, shares)
-    pool, member, amount = _given(held, kept, shares)
-    free = np.flatnonzero(owners < 0)
+    allotted = Allotted.of(shares)
+    if len(held.count):
+        _keep(owners, held, allotted, len(shares))
+    free = (owners < 0).nonzero()[0]
     if pool_of is not None:
-        free = free[np.argsort(_narrow(pool_of[free]), kind="stable")]
-    owners[free] = _dealt(pool, member, amount)
+        free = free[_narrow(pool_of[free]).argsort(kind="stable")]
+    owners[free] = _dealt(allotted)
     return owners
 
 
-def _drop(owners: IntArray, held: Holdings, shares: Shares) -> list[int]:
-    """Takes away what a member owned beyond its share; gives how much it keeps of each row.
+def _keep(owners: IntArray, held: Holdings, allotted: Allotted, members: int) -> None:
+    """Takes away what a member owned beyond its share, and takes what it keeps off its share."""
+    keys = allotted.pool * members + allotted.member
+    wanted = held.pool * members + held.member
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    kept = np.minimum(held.count, np.where(keys[place] == wanted, allotted.amount[place], 0))
+    # rows of nothing point at another pair's row: they take nothing off it
+    np.subtract.at(allotted.amount, place, kept)
+    _drop(owners, held, held.count - kept)
 
-    Evenly over a member's partitions and staggered over the members of a pool, so that what comes
-    free is of many topics.
+
+def _drop(owners: IntArray, held: Holdings, excess: Column) -> None:
+    """Takes away so many of each row. Evenly over a member's partitions and staggered over the
+    members of a pool, so that what comes free is of many topics.
     """
-    kept = [
-        min(count, shares[member].get(pool, 0))
-        for pool, member, count in zip(
-            held.pool.tolist(), held.member.tolist(), held.count.tolist(), strict=True
-        )
-    ]
-    excess = held.count - np.array(kept, dtype=np.intp)
-    rows = np.flatnonzero(excess)
+    rows = excess.nonzero()[0]
     if not len(rows):
-        return kept
+        return
     affected = np.zeros(held.slots, dtype=np.bool_)
     affected[held.row_slot[rows]] = True
-    partitions = np.flatnonzero(affected[held.slot])
-    partitions = partitions[np.argsort(_narrow(held.slot[partitions]), kind="stable")]
+    partitions = affected[held.slot].nonzero()[0]
+    partitions = partitions[_narrow(held.slot[partitions]).argsort(kind="stable")]
     size, drop = held.count[rows], excess[rows]
-    _, first, peers = np.unique(held.pool[rows], return_index=True, return_counts=True)
-    turn = np.arange(len(rows)) - np.repeat(first, peers)
-    start = np.cumsum(size) - size
-    shift = turn * size // np.repeat(peers, peers) - start
-    place = np.arange(len(partitions)) + np.repeat(shift, size)
-    size, drop = np.repeat(size, size), np.repeat(drop, size)
+    first, peers = _runs(held.pool[rows])
+    turn = np.arange(len(rows)) - first.repeat(peers)
+    start = size.cumsum() - size
+    shift = turn * size // peers.repeat(peers) - start
+    place = np.arange(len(partitions)) + shift.repeat(size)
+    size, drop = size.repeat(size), drop.repeat(size)
     place %= size
     owners[partitions[(place + 1) * drop // size > place * drop // size]] = UNASSIGNED
-    return kept
 
 
-def _given(held: Holdings, kept: list[int], shares: Shares) -> tuple[Column, Column, Column]:
-    """(pool, member, amount) of what is handed out, by (pool, member)."""
-    rest = {
-        (pool, member): count
-        for pool, member, count in zip(held.pool.tolist(), held.member.tolist(), kept, strict=True)
-    }
-    rows = sorted(
-        (pool, member, amount - rest.get((pool, member), 0))
-        for member, share in enumerate(shares)
-        for pool, amount in share.items()
-    )
-    table = np.array([row for row in rows if row[2]], dtype=np.int64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2]
-
-
-def _dealt(pool: Column, member: Column, amount: Column) -> IntArray:
+def _dealt(allotted: Allotted) -> IntArray:
     """The receivers of each pool in turn, round after round, each as often as its amount."""
-    if not len(pool):
+    rows = allotted.amount.nonzero()[0]
+    if not len(rows):
         return np.empty(0, dtype=np.int32)
-    starts = np.flatnonzero(np.diff(pool, prepend=-1))
-    most = np.maximum.reduceat(amount, starts)
-    base = np.repeat(np.cumsum(most) - most, np.diff(starts, append=len(pool)))
+    pool, member, amount = allotted.pool[rows], allotted.member[rows], allotted.amount[rows]
+    first, receivers = _runs(pool)
+    most = np.maximum.reduceat(amount, first)
+    base = (most.cumsum() - most).repeat(receivers)
     # each row runs through base, base + 1, ... : one small sort key for (pool, round)
-    shift = base - (np.cumsum(amount) - amount)
-    key = np.arange(int(amount.sum())) + np.repeat(shift, amount)
-    order = np.argsort(_narrow(key), kind="stable")
-    return np.repeat(member.astype(np.int32), amount)[order]
+    shift = base - (amount.cumsum() - amount)
+    key = np.arange(int(amount.sum())) + shift.repeat(amount)
+    order = _narrow(key).argsort(kind="stable")
+    return member.astype(np.int32).repeat(amount)[order]
+
+
+def _runs(column: Column) -> tuple[Column, Column]:
+    """Where each run of equal values starts, and how long it is."""
+    edge = np.ones(len(column) + 1, dtype=np.bool_)
+    np.not_equal(column[1:], column[:-1], out=edge[1:-1])
+    bounds = edge.nonzero()[0]
+    return bounds[:-1], bounds[1:] - bounds[:-1]
 
 
 def _narrow(keys: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
     """16 bits if they suffice: NumPy then sorts by radix, ten times faster at a million rows."""
-    small = len(keys) > 0 and keys.max() <= np.iinfo(np.uint16).max
-    return keys.astype(np.uint16) if small else keys
+    if len(keys) < WORTH_NARROWING or keys.max() > np.iinfo(np.uint16).max:
+        return keys
+    return keys.astype(np.uint16)

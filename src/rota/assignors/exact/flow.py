@@ -11,7 +11,7 @@ lacks one that it may keep, else 0), and through the exchange, at which a member
 Method: primal-dual. Prices keep every arc's cost + price(tail) - price(head) at zero or above, so
 no cycle of negative cost ever exists and the flow is the cheapest of its kind at any time. Excess
 moves along arcs at zero, by blocking flows (Dinic); when these reach no member with room, a search
-for the nearest one raises prices (Dial). Sets of nodes are bitsets, a layer of the search is one
+for the nearest one adjusts prices (Dial). Sets of nodes are bitsets, a layer of the search is one
 integer. Neither step restarts from nothing, and none is recursive.
 """
 
@@ -56,12 +56,13 @@ class Flow:
         self.members_at = {0: (1 << members) - 1}  # by price
         self.pools_at = {0: (1 << len(reach)) - 1}
 
-    def put(self, pool: int, member: int, amount: int) -> None:
-        """Gives partitions to a member, new to it."""
-        new = self.new[member]
-        new[pool] = new.get(pool, 0) + amount
-        self.new_bits[member] |= 1 << pool
-        self.excess[member] += amount
+    def put(self, pool: int, members: list[int], amounts: list[int]) -> None:
+        """Gives partitions of a pool to members, new to them; once for each pool."""
+        bit = 1 << pool
+        for member, amount in zip(members, amounts, strict=True):
+            self.new[member][pool] = amount
+            self.new_bits[member] |= bit
+            self.excess[member] += amount
 
     def put_kept(self, pool: int, member: int, amount: int, own: int) -> None:
         """Gives partitions to a member that may keep ``own`` of the pool."""
@@ -83,22 +84,11 @@ class Flow:
 
     def shares(self) -> Shares:
         """What every member has of every pool."""
-        found = self.new
+        found = [dict(share) for share in self.new]
         for share, kept in zip(found, self.keep, strict=True):
             for pool, amount in kept.items():
                 share[pool] = share.get(pool, 0) + amount
         return found
-
-    def forget_costs(self) -> None:
-        """From here on any balanced result will do."""
-        self.new = self.shares()
-        for member, kept in enumerate(self.keep_bits):
-            self.new_bits[member] |= kept
-        members = len(self.new)
-        self.keep = [{} for _ in range(members)]
-        self.keep_bits = [0] * members
-        self.lack = [0] * len(self.reach)
-        self.set_prices([0] * len(self.reach))
 
     def set_prices(self, pool_price: list[int]) -> None:
         """Starts from these prices of the pools, and zero for everything else."""
@@ -112,16 +102,15 @@ class Flow:
             self.pools_at[price] = self.pools_at.get(price, 0) | 1 << pool
 
     def settle(self, expired: Callable[[], bool]) -> bool:
-        """Moves all excess at least cost. False if time ran out: then all is moved all the same,
-        but at any cost.
-        """
+        """Moves all excess at least cost. False if time ran out and some is left."""
         while self.over:
             if expired():
-                self.forget_costs()
-                self.spread(self.over)
                 return False
-            if self.spread(self.over) != (0, 0):
-                self._raise_prices()
+            layers, exchange_at = self._layers(self.over)
+            if layers[-1]:
+                self._block(layers, exchange_at)
+            else:
+                self._adjust_prices()
         return True
 
     def spread(self, sources: int) -> tuple[int, int]:
@@ -133,6 +122,18 @@ class Flow:
             if not layers[-1]:
                 return union(layers[::2]), union(layers[1::2])
             self._block(layers, exchange_at)
+
+    def settle_at_any_cost(self) -> None:
+        """Moves all excess that is left by the shortest ways."""
+        self.new = self.shares()
+        self.new_bits = [
+            new | kept for new, kept in zip(self.new_bits, self.keep_bits, strict=True)
+        ]
+        self.keep = [{} for _ in self.new]
+        self.keep_bits = [0] * len(self.new)
+        self.lack = [0] * len(self.reach)
+        self.set_prices([0] * len(self.reach))
+        self.spread(self.over)
 
     # -- blocking flow on arcs at zero -------------------------------------------------------------
 
@@ -276,7 +277,7 @@ class Flow:
 
     # -- prices ------------------------------------------------------------------------------------
 
-    def _raise_prices(self) -> None:
+    def _adjust_prices(self) -> None:
         """Finds how far the nearest member with room is, and lowers the price of every node that
         is nearer by the difference, so that the way to it is at zero.
         """

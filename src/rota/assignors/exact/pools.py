@@ -10,11 +10,16 @@ from rota.assignors.problem import Problem, Racks
 from rota.model.topic import IntArray
 
 
-def merged(reach: list[int]) -> tuple[list[int], list[int]]:
-    """Distinct sets in order of appearance, and which of them each one is."""
+def merged(reach: list[int], sizes: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """Distinct sets in order of appearance, how many partitions each has, and which of them each
+    of the given ones is.
+    """
     index: dict[int, int] = {}
     which = [index.setdefault(members, len(index)) for members in reach]
-    return list(index), which
+    total = [0] * len(index)
+    for pool, size in zip(which, sizes, strict=True):
+        total[pool] += size
+    return list(index), total, which
 
 
 def subscribing(problem: Problem) -> list[int]:
@@ -34,11 +39,16 @@ def subscribing(problem: Problem) -> list[int]:
     return [bits.mask(column, len(classes)) for column in np.split(class_column[order], bounds)]
 
 
-def members_of(classes: int, class_of: IntArray, count: int) -> int:
-    """The set of all members of a set of classes."""
-    flags = np.zeros(count, dtype=np.bool_)
-    flags[bits.array(classes)] = True
-    return bits.from_flags(flags[class_of])
+def members_of(reach: list[int], class_of: IntArray, classes: int) -> list[int]:
+    """The same sets as sets of members, where they are sets of classes."""
+    if classes == len(class_of):
+        return reach  # each its own class, and they stand in the members' order
+    found = []
+    for listed in reach:
+        flags = np.zeros(classes, dtype=np.bool_)
+        flags[bits.array(listed)] = True
+        found.append(bits.from_flags(flags[class_of]))
+    return found
 
 
 def local_members(racks: Racks) -> list[int]:

@@ -31,32 +31,43 @@ def keep_most(network: Network, owned: Shares, expired: Callable[[], bool]) -> t
 
     ``owned[m][p]`` partitions of pool p belong to member m, none outside ``reach[p]``.
     """
+    alone = alone_in(network.reach)
+    free = [0 if by_itself else size for by_itself, size in zip(alone, network.sizes, strict=True)]
     shares: Shares = [{} for _ in network.low]
-    shared = []
-    for pool, alone in enumerate(alone_in(network.reach)):
-        if alone:
+    in_time = True
+    if any(free):
+        reach = [0 if by_itself else of for by_itself, of in zip(alone, network.reach, strict=True)]
+        shares, in_time = _flow(network, reach, free, owned, expired)
+    for pool, by_itself in enumerate(alone):
+        if by_itself:
             _deal_alone(network, pool, owned, shares)
-        else:
-            shared.append(pool)
-    if not shared:
-        return shares, True
-    position = {pool: place for place, pool in enumerate(shared)}
-    flow = Flow([network.reach[pool] for pool in shared], len(network.low))
-    free = [network.sizes[pool] for pool in shared]
-    taking = bits.positions(bits.union(flow.reach))
+    return shares, in_time
+
+
+def _flow(
+    network: Network,
+    reach: list[int],
+    free: list[int],
+    owned: Shares,
+    expired: Callable[[], bool],
+) -> tuple[Shares, bool]:
+    """:func:`keep_most` for pools that share members: start from what is owned, all of it kept,
+    which is the cheapest; then move what is too much, as cheaply as that can be done.
+    """
+    flow = Flow(reach, len(network.low))
+    taking = bits.positions(bits.union(reach))
     for member in taking:
         for pool, amount in owned[member].items():
-            free[position[pool]] -= amount
-            flow.put_kept(position[pool], member, amount, own=amount)
+            free[pool] -= amount
+            flow.put_kept(pool, member, amount, own=amount)
     rooms = np.maximum(np.array(network.high, dtype=np.int64) - flow.excess, 0)
-    for pool, member, amount in proportional(free, flow.reach, rooms):
-        flow.put(pool, member, amount)
+    for pool, members, amounts in proportional(free, reach, rooms):
+        flow.put(pool, members, amounts)
     _aim(flow, network, taking)
     in_time = flow.settle(expired)
-    for member, share in enumerate(flow.shares()):
-        for place, amount in share.items():
-            shares[member][shared[place]] = amount
-    return shares, in_time
+    if not in_time:
+        flow.settle_at_any_cost()
+    return flow.shares(), in_time
 
 
 def _deal_alone(network: Network, pool: int, owned: Shares, shares: Shares) -> None:
@@ -76,26 +87,24 @@ def _deal_alone(network: Network, pool: int, owned: Shares, shares: Shares) -> N
 
 
 def _aim(flow: Flow, network: Network, taking: list[int]) -> None:
-    """Targets as near to the loads as can be, and all partitions in sum. All prices are zero, so
-    any choice is as cheap as another; the exchange mends it.
+    """Targets as near to the loads as can be that sum up to all partitions. As long as members and
+    exchange have one price any choice is as cheap as another: the exchange mends it.
     """
-    left = sum(flow.excess)
-    targets = {}
-    for member in taking:
-        load = flow.excess[member]
-        targets[member] = min(max(load, network.low[member]), network.high[member])
-    left -= sum(targets.values())
-    for member in taking:
-        low, high, target = network.low[member], network.high[member], targets[member]
-        if left > 0 and target < high:
+    targets = [
+        min(max(flow.excess[member], network.low[member]), network.high[member])
+        for member in taking
+    ]
+    left = sum(flow.excess) - sum(targets)
+    for member, near in zip(taking, targets, strict=True):
+        low, high, target = network.low[member], network.high[member], near
+        if left > 0 and near < high:
             target, left = high, left - 1
-        elif left < 0 and target > low:
+        elif left < 0 and near > low:
             target, left = low, left + 1
         flow.aim(member, target)
         if low < high:
-            bit = 1 << member
-            flow.can_rise |= bit if target == low else 0
-            flow.can_fall |= bit if target == high else 0
+            flow.can_rise |= (target == low) << member
+            flow.can_fall |= (target == high) << member
 
 
 def most_local(network: Network, local: list[int], expired: Callable[[], bool]) -> Network | None:
@@ -111,11 +120,12 @@ def most_local(network: Network, local: list[int], expired: Callable[[], bool]) 
             flow.put_kept(pool, member, 0, own=network.sizes[pool] + 1)
     among = [near or reach for near, reach in zip(local, network.reach, strict=True)]
     rooms = np.array(network.high, dtype=np.int64)
-    for pool, member, amount in proportional(network.sizes, among, rooms):
-        if local[pool]:
+    for pool, members, amounts in proportional(network.sizes, among, rooms):
+        if not local[pool]:
+            flow.put(pool, members, amounts)
+            continue
+        for member, amount in zip(members, amounts, strict=True):
             flow.put_kept(pool, member, amount, own=network.sizes[pool] + 1)
-        else:
-            flow.put(pool, member, amount)
     _aim(flow, network, bits.positions(bits.union(network.reach)))
     return _at_zero(flow, network, local) if flow.settle(expired) else None
 
