@@ -26,7 +26,7 @@ from rota.assignors.problem import BoolArray, Problem
 from rota.model.membership import UNASSIGNED
 from rota.model.topic import IntArray
 
-ENDLESS = "Kafka's own algorithm would not end on this group; stopped where it repeats itself"
+ENDLESS = "Kafka's own algorithm would never end here; finished without its undoing of moves"
 LATE = "time budget used up: loads may be less even than Kafka's own"
 
 
@@ -103,6 +103,7 @@ class Balance:
         self._topic_of = problem.layout.topic_of.tolist()
         self._lightest = Lightest(problem, loads.tolist(), near=self._near)
         self._movements = Movements(problem.layout)
+        self._undoes = True
         members = np.bincount(problem.class_of, minlength=len(problem.classes))
         self._subscribers = members @ problem.subscribes
         shared = self._subscribers >= 2
@@ -155,16 +156,20 @@ class Balance:
     def _even_out(self, partitions: list[int]) -> bool:
         """Moves until nothing moves any more; says whether anything did.
 
-        Undoing a move from a partition's first owner can leave its present one as heavy as it
-        was, so the passes can repeat themselves for ever, in Kafka too. The state is compared
-        with that after passes 1, 2, 4, 8 ...
+        Kafka's passes can go round in a circle, and its leader then never answers: the move that
+        is undone may be one from a partition's first owner, which leaves the present one as
+        heavy as it was. So the state is compared with that after passes 0, 1, 2, 4, 8 ..., and
+        once it repeats, moves are no longer undone: each then makes loads more even.
         """
         landmark, passes = self._owners.copy(), 0
         while self._pass(partitions):
             passes += 1
-            if self._owners == landmark or self._expired():
-                self._notes.append(ENDLESS if self._owners == landmark else LATE)
+            if self._expired():
+                self._notes.append(LATE)
                 break
+            if self._owners == landmark:
+                self._notes.append(ENDLESS)
+                self._undoes = False
             if passes & (passes - 1) == 0:
                 landmark = self._owners.copy()
         return passes > 0
@@ -189,7 +194,9 @@ class Balance:
         return moved
 
     def _move(self, partition: int, taker: int) -> None:
-        chosen = self._movements.instead(partition, self._owners[partition], taker)
+        chosen = partition
+        if self._undoes:
+            chosen = self._movements.instead(partition, self._owners[partition], taker)
         giver = self._owners[chosen]
         self._movements.record(chosen, giver, taker)
         self._owners[chosen] = taker
