@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pytest
 
 from rota.assignors.cooperative import CooperativeSticky
 from rota.assignors.interface import Solution
@@ -14,6 +15,9 @@ from rota.model.membership import UNASSIGNED, GroupSubscription, Member
 from rota.model.topic import Cluster, IntArray, Layout
 
 STRATEGIES = {"sticky": Sticky, "cooperative-sticky": CooperativeSticky}
+RACKS = ("a", "b", "c")
+every_strategy = pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+every_rack_setting = pytest.mark.parametrize("setting", ["none", "members", "replicas", "both"])
 Given = dict[str, str]
 """What each member has, as ``{"C0": "t0-0 t1-2"}``."""
 
@@ -101,3 +105,28 @@ class Group:
     def loads(self) -> list[int]:
         """How many partitions each member has once it is through, members sorted."""
         return [len(have.split()) for have in self.settled().values()]
+
+
+def racked(group: Group, setting: str) -> Group:
+    """The group with racks that say nothing about where to read."""
+    members = {m: RACKS[i % 3] for i, m in enumerate(group.members)}
+    replicas = {t: ["a b c"] * count for t, count in group.topics.items()}
+    return replace(
+        group,
+        racks=members if setting in {"members", "both"} else {},
+        replicas=replicas if setting in {"replicas", "both"} else {},
+    )
+
+
+def opposite_moves(before: Given, after: Given) -> set[tuple[str, str, str]]:
+    """Topics of which partitions went both from one member to another and back."""
+    was = {partition: member for member, have in before.items() for partition in have.split()}
+    moves = {
+        (partition.rpartition("-")[0], was[partition], member)
+        for member, have in after.items()
+        for partition in have.split()
+        if was.get(partition, member) != member and was[partition] in after
+    }
+    return {
+        (topic, giver, taker) for topic, giver, taker in moves if (topic, taker, giver) in moves
+    }

@@ -21,11 +21,10 @@ from rota.assignors.problem import Problem
 from rota.model.membership import Member, Placement, Subscription
 from rota.model.topic import Cluster, IntArray
 from tests.kafka.sticky_cases import case
-from tests.unit.sticky_group import STRATEGIES, Group
+from tests.unit.sticky_group import Group, every_strategy
 
 SOLVERS = ["kafka"]
 every_solver = pytest.mark.parametrize("solver", SOLVERS)
-every_strategy = pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 
 
 class TestWorkedExamples:

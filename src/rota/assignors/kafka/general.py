@@ -48,11 +48,13 @@ def place(problem: Problem, expired: Callable[[], bool]) -> Solution:
     order = walk(problem.members)
     previous = _earlier_owners(problem, order)
     stray = (previous != UNASSIGNED) & ~_may_take(problem, previous)
+    notes: dict[str, None] = {}
     try:
-        return Balance(problem, order, previous, stray, expired).solve()
+        owners = Balance(problem, order, previous, stray, expired, notes).solve()
     except Astray:
         previous[stray] = UNASSIGNED
-        return Balance(problem, order, previous, np.zeros_like(stray), expired).solve()
+        owners = Balance(problem, order, previous, np.zeros_like(stray), expired, notes).solve()
+    return Solution(owners=owners, notes=tuple(notes))
 
 
 def _may_take(problem: Problem, members: IntArray) -> BoolArray:
@@ -79,19 +81,20 @@ def _earlier_owners(problem: Problem, order: IntArray) -> IntArray:
 class Balance:
     """One run of the general method."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 (what the run starts from)
         self,
         problem: Problem,
         order: IntArray,
         previous: IntArray,
         stray: BoolArray,
         expired: Callable[[], bool],
+        notes: dict[str, None],
     ) -> None:
         self._problem = problem
         self._previous = previous.tolist()
         self._stray = stray.tolist()
         self._expired = expired
-        self._notes: list[str] = []
+        self._notes = notes  # each once, in order
         self._near = nearness.heeded(problem.racks)
         held, _ = holders(problem, order)
         lost = (held != UNASSIGNED) & ~_may_take(problem, held)
@@ -110,7 +113,7 @@ class Balance:
         wants_shared: BoolArray = np.any(problem.subscribes & shared, axis=1)
         self._takes_part = wants_shared[problem.class_of]
 
-    def solve(self) -> Solution:
+    def solve(self) -> IntArray:
         """Keeps, gives out, evens out."""
         fresh = not any(self._lightest.loads)
         # topics with the fewest subscribers first; layout order is by name, and the sort stable
@@ -126,7 +129,7 @@ class Balance:
         owners = np.array(self._owners, dtype=np.int32)
         if not _may_take(self._problem, owners).all():
             raise Astray
-        return Solution(owners=owners, notes=tuple(self._notes))
+        return owners
 
     def _is_shared(self, partition: int) -> bool:
         return bool(self._subscribers[self._topic_of[partition]] >= 2)
@@ -165,10 +168,10 @@ class Balance:
         while self._pass(partitions):
             passes += 1
             if self._expired():
-                self._notes.append(LATE)
+                self._notes[LATE] = None
                 break
             if self._owners == landmark:
-                self._notes.append(ENDLESS)
+                self._notes[ENDLESS] = None
                 self._undoes = False
             if passes & (passes - 1) == 0:
                 landmark = self._owners.copy()
