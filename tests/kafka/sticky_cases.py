@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 
 import numpy as np
@@ -32,7 +33,7 @@ class Case:
         known = {topic: count for topic, count in self.counts.items() if count is not None}
         return Cluster(known, self.racks)
 
-    @property
+    @cached_property
     def problem(self) -> Problem:
         return Problem.of(self.cluster, GroupSubscription.of(self.members))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 from collections.abc import Iterable
+from itertools import compress
 
 import numpy as np
 import pytest
@@ -18,10 +19,11 @@ import pytest
 from rota.assignors.claims import held_by_another
 from rota.assignors.cooperative import CooperativeSticky
 from rota.assignors.interface import Solution
+from rota.assignors.kafka import general
 from rota.assignors.kafka.hashing import walk
 from rota.assignors.problem import Problem
 from rota.assignors.sticky import Sticky, StickyFamily
-from rota.model.membership import UNASSIGNED
+from rota.model.membership import UNASSIGNED, Member
 from rota.model.topic import IntArray
 from tests.java import launcher
 from tests.kafka.sticky_cases import Case, case
@@ -31,6 +33,7 @@ EMPTY = "first member subscribes to nothing"
 EARLIER = "earlier owner that does not subscribe"
 HANDED_OVER = "handed over in one round"
 WITHHELD = "withheld from its only holder"
+NEVER_ENDS = "never ends"
 FAULTS = {
     "sticky": {BEYOND, EMPTY, EARLIER},
     "cooperative-sticky": {BEYOND, EMPTY, EARLIER, HANDED_OVER, WITHHELD},
@@ -46,19 +49,29 @@ class JavaFailed(Exception):
     """Kafka raised, or gave what cannot be written as one owner for each partition."""
 
 
-def ask(cases: list[Case]) -> list[str]:
-    """Kafka's answers, from one process."""
+def oracle() -> list[str]:
+    """The command that runs Kafka's classes."""
     try:
-        command = launcher.command("StickyOracle")
+        return launcher.command("StickyOracle")
     except launcher.Unavailable as reason:
         pytest.skip(str(reason))
-    lines = "".join(f"{one.line}\n" for one in cases)
+
+
+def ask(cases: list[Case]) -> list[str]:
+    """Kafka's answers, from one process."""
+    ends = [not never_ends(one) for one in cases]
+    lines = "".join(f"{one.line}\n" for one in compress(cases, ends))
     done = subprocess.run(
-        command, input=lines, capture_output=True, check=False, encoding="utf-8", timeout=1200
+        oracle(), input=lines, capture_output=True, check=False, encoding="utf-8", timeout=1200
     )
-    answers = done.stdout.splitlines()
-    assert len(answers) == len(cases), done.stderr[-2000:]
-    return answers
+    answers = iter(done.stdout.splitlines())
+    assert done.stdout.count("\n") == sum(ends), done.stderr[-2000:]
+    return [next(answers) if end else NEVER_ENDS for end in ends]
+
+
+def never_ends(case: Case) -> bool:
+    """By Rota's own account, Kafka would not return: then it is not asked."""
+    return general.ENDLESS in STRATEGIES[case.strategy].solve(case.problem).notes
 
 
 def owners_in(answer: str, case: Case, problem: Problem) -> IntArray:
@@ -85,14 +98,14 @@ def owners_in(answer: str, case: Case, problem: Problem) -> IntArray:
 def causes(case: Case, problem: Problem) -> list[str]:
     """What in the input leads Kafka astray."""
     found = []
-    counts = {topic: problem.layout.counts[index] for topic, index in problem.layout.index.items()}
-    if any(number >= counts.get(topic, 2**31) for m in case.members for topic, number in m.owned):
-        found.append(BEYOND)
     topics = {member.id: set(member.topics) for member in case.members}
     walked = [topics[problem.members[position]] for position in walk(problem.members)]
     named = [asked for asked in walked if asked]
     if walked and not walked[0] and walked[len(walked) - len(named) :] == [named[0]] * len(named):
         found.append(EMPTY)
+    counts = {topic: problem.layout.counts[index] for topic, index in problem.layout.index.items()}
+    if any(number >= counts.get(topic, 2**31) for m in case.members for topic, number in m.owned):
+        found.append(BEYOND)
     behind = problem.claims.generation < problem.claims.generation.max()
     if (~problem.claims.subscribed & behind[problem.claims.member]).any():
         found.append(EARLIER)
@@ -114,6 +127,8 @@ def judge(case: Case, answer: str) -> Iterable[tuple[str, str]]:
     problem = case.problem
     solution = STRATEGIES[case.strategy].solve(problem)
     check_valid(problem, solution)
+    if answer == NEVER_ENDS:
+        return [(NEVER_ENDS, "no answer")]
     try:
         java = owners_in(answer, case, problem)
     except JavaFailed as failure:
@@ -155,12 +170,120 @@ def compare(strategy: str, *, equal: bool, seeds: range) -> Counter[tuple[str, s
     return counted
 
 
+def group(strategy: str, counts: dict[str, int | None], *members: str) -> Case:
+    """A small group from lines like ``C0 subscribes t u owns t-0 of 2``."""
+    found = []
+    for line in members:
+        name, _, rest = line.partition(" subscribes")
+        topics, _, owns = rest.partition(" owns")
+        owned, _, generation = owns.partition(" of ")
+        claims = [(claim[0], int(claim[2:])) for claim in owned.split()]
+        listed = topics.split()
+        found.append(Member(id=name, topics=listed, owned=claims, generation=int(generation or 1)))
+    return Case(0, strategy, counts, {}, tuple(found))
+
+
+EXAMPLES = [
+    (
+        EMPTY,
+        "given to a member that does not subscribe",
+        {"t": 1},
+        "C0 subscribes",
+        "C1 subscribes t",
+    ),
+    (BEYOND, "phantom partition", {"t": 2}, "C0 subscribes t owns t-2"),
+    (BEYOND, "IllegalStateException", {"t": 1}, "C0 subscribes t owns t-1"),
+    (
+        BEYOND,
+        "two owners",
+        {"t": 1, "u": 1},
+        "C0 subscribes t owns t-0",
+        "C1 subscribes u t owns u-1",
+    ),
+    (
+        BEYOND,
+        "another valid assignment",
+        {"t": 3, "u": 3},
+        "C0 subscribes u t owns t-0 of 2",
+        "C1 subscribes t owns u-3",
+        "C2 subscribes u owns t-0 u-0",
+    ),
+    (
+        EARLIER,
+        "given to a member that does not subscribe",
+        {"t": 1, "u": 1},
+        "C0 subscribes t u owns t-0 u-0 of 2",
+        "C1 subscribes t owns u-0 of 1",
+        "C2 subscribes t u owns of 2",
+    ),
+    (
+        EARLIER,
+        "NullPointerException",
+        {"t": 2},
+        "C0 subscribes t owns of 2",
+        "C1 subscribes t owns t-0 t-1 of 2",
+        "C2 subscribes owns t-0 of 1",
+    ),
+    (
+        HANDED_OVER,
+        "two owners at once",
+        {"t": 1},
+        "C0 subscribes t owns t-0",
+        "C1 subscribes owns t-0",
+    ),
+    (
+        WITHHELD,
+        "no owner for a round",
+        {"t": 4},
+        "C0 subscribes t owns t-0 t-1 of 1",
+        "C1 subscribes t owns t-0 t-2 of 1",
+        "C2 subscribes t owns t-0 of 2",
+    ),
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example[0]}: {example[1]}")
+def test_kafka_still_has_the_fault(example: tuple[str, str, dict[str, int | None], str]) -> None:
+    """The smallest groups, those of docs/java-faults.md. Once one fails, Kafka has mended it."""
+    fault, effect, counts, *members = example
+    for strategy, faults in FAULTS.items():
+        if fault in faults:
+            one = group(strategy, counts, *members)
+            assert (fault, effect) in judge(one, *ask([one]))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_kafka_still_never_ends(strategy: str) -> None:
+    one = group(
+        strategy,
+        {"t": 7, "u": 6, "v": 10, "w": 6},
+        "m0 subscribes w owns of 7",
+        "m1 subscribes t owns of 7",
+        "m2 subscribes t u owns u-1 u-2 u-3 of 7",
+        "m3 subscribes w u owns of 7",
+        "m4 subscribes v w owns of 7",
+        "m5 subscribes t v u owns t-1 of 5",
+        "m6 subscribes t w u owns t-1 u-4 w-0 w-1 w-3 w-4 w-5 of 7",
+    )
+    assert never_ends(one)
+    with pytest.raises(subprocess.TimeoutExpired):
+        subprocess.run(
+            oracle(),
+            input=f"{one.line}\n",
+            capture_output=True,
+            check=True,
+            encoding="utf-8",
+            timeout=20,
+        )
+
+
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_ten_thousand_groups_as_kafka_assigns_them(strategy: str) -> None:
     counted = compare(strategy, equal=True, seeds=range(5000))
     counted += compare(strategy, equal=False, seeds=range(5000))
     print(strategy, dict(counted))
-    assert {fault for fault, _ in counted} == FAULTS[strategy]
+    assert {fault for fault, _ in counted} - {NEVER_ENDS} == FAULTS[strategy]
     assert counted.total() < 1000
 
 
@@ -170,4 +293,4 @@ def test_a_hundred_thousand_groups_as_kafka_assigns_them(strategy: str) -> None:
     counted = compare(strategy, equal=True, seeds=range(10_000, 60_000))
     counted += compare(strategy, equal=False, seeds=range(10_000, 60_000))
     print(strategy, dict(counted))
-    assert {fault for fault, _ in counted} == FAULTS[strategy]
+    assert {fault for fault, _ in counted} - {NEVER_ENDS} == FAULTS[strategy]

@@ -55,11 +55,10 @@ class Deal:
         """The members that get the next partitions, one each in turn."""
         below = np.array(self.below, dtype=np.int32)
         missing = self.floor - self.loads[below]
-        turns, positions = np.nonzero(np.arange(missing.max(initial=0))[:, None] < missing)
-        del turns
+        _, turns = np.nonzero(np.arange(missing.max(initial=0))[:, None] < missing)
         filled = below[np.argsort(missing, kind="stable")]
         level = np.array(self.level, dtype=np.int32)
-        return np.concatenate((below[positions], level, filled))[:count]
+        return np.concatenate((below[turns], level, filled))[:count]
 
 
 class NearDeal:

@@ -26,7 +26,7 @@ from rota.assignors.problem import BoolArray, Problem
 from rota.model.membership import UNASSIGNED
 from rota.model.topic import IntArray
 
-ENDLESS = "Kafka's own algorithm would not end on this group; stopped where it repeats itself"
+ENDLESS = "Kafka's own algorithm would never end here; finished without its undoing of moves"
 LATE = "time budget used up: loads may be less even than Kafka's own"
 
 
@@ -48,11 +48,13 @@ def place(problem: Problem, expired: Callable[[], bool]) -> Solution:
     order = walk(problem.members)
     previous = _earlier_owners(problem, order)
     stray = (previous != UNASSIGNED) & ~_may_take(problem, previous)
+    notes: dict[str, None] = {}
     try:
-        return Balance(problem, order, previous, stray, expired).solve()
+        owners = Balance(problem, order, previous, stray, expired, notes).solve()
     except Astray:
         previous[stray] = UNASSIGNED
-        return Balance(problem, order, previous, np.zeros_like(stray), expired).solve()
+        owners = Balance(problem, order, previous, np.zeros_like(stray), expired, notes).solve()
+    return Solution(owners=owners, notes=tuple(notes))
 
 
 def _may_take(problem: Problem, members: IntArray) -> BoolArray:
@@ -79,19 +81,20 @@ def _earlier_owners(problem: Problem, order: IntArray) -> IntArray:
 class Balance:
     """One run of the general method."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 (what the run starts from)
         self,
         problem: Problem,
         order: IntArray,
         previous: IntArray,
         stray: BoolArray,
         expired: Callable[[], bool],
+        notes: dict[str, None],
     ) -> None:
         self._problem = problem
         self._previous = previous.tolist()
         self._stray = stray.tolist()
         self._expired = expired
-        self._notes: list[str] = []
+        self._notes = notes  # each once, in order
         self._near = nearness.heeded(problem.racks)
         held, _ = holders(problem, order)
         lost = (held != UNASSIGNED) & ~_may_take(problem, held)
@@ -103,13 +106,14 @@ class Balance:
         self._topic_of = problem.layout.topic_of.tolist()
         self._lightest = Lightest(problem, loads.tolist(), near=self._near)
         self._movements = Movements(problem.layout)
+        self._undoes = True
         members = np.bincount(problem.class_of, minlength=len(problem.classes))
         self._subscribers = members @ problem.subscribes
         shared = self._subscribers >= 2
         wants_shared: BoolArray = np.any(problem.subscribes & shared, axis=1)
         self._takes_part = wants_shared[problem.class_of]
 
-    def solve(self) -> Solution:
+    def solve(self) -> IntArray:
         """Keeps, gives out, evens out."""
         fresh = not any(self._lightest.loads)
         # topics with the fewest subscribers first; layout order is by name, and the sort stable
@@ -125,7 +129,7 @@ class Balance:
         owners = np.array(self._owners, dtype=np.int32)
         if not _may_take(self._problem, owners).all():
             raise Astray
-        return Solution(owners=owners, notes=tuple(self._notes))
+        return owners
 
     def _is_shared(self, partition: int) -> bool:
         return bool(self._subscribers[self._topic_of[partition]] >= 2)
@@ -155,16 +159,20 @@ class Balance:
     def _even_out(self, partitions: list[int]) -> bool:
         """Moves until nothing moves any more; says whether anything did.
 
-        Undoing a move from a partition's first owner can leave its present one as heavy as it
-        was, so the passes can repeat themselves for ever, in Kafka too. The state is compared
-        with that after passes 1, 2, 4, 8 ...
+        Kafka's passes can go round in a circle, and its leader then never answers: the move that
+        is undone may be one from a partition's first owner, which leaves the present one as
+        heavy as it was. So the state is compared with that after passes 0, 1, 2, 4, 8 ..., and
+        once it repeats, moves are no longer undone: each then makes loads more even.
         """
         landmark, passes = self._owners.copy(), 0
         while self._pass(partitions):
             passes += 1
-            if self._owners == landmark or self._expired():
-                self._notes.append(ENDLESS if self._owners == landmark else LATE)
+            if self._expired():
+                self._notes[LATE] = None
                 break
+            if self._owners == landmark:
+                self._notes[ENDLESS] = None
+                self._undoes = False
             if passes & (passes - 1) == 0:
                 landmark = self._owners.copy()
         return passes > 0
@@ -189,7 +197,9 @@ class Balance:
         return moved
 
     def _move(self, partition: int, taker: int) -> None:
-        chosen = self._movements.instead(partition, self._owners[partition], taker)
+        chosen = partition
+        if self._undoes:
+            chosen = self._movements.instead(partition, self._owners[partition], taker)
         giver = self._owners[chosen]
         self._movements.record(chosen, giver, taker)
         self._owners[chosen] = taker
