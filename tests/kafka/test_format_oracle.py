@@ -7,13 +7,13 @@ import subprocess
 from collections.abc import Iterable, Sequence
 
 import pytest
-from tests.java import launcher
 
 from rota.errors import FormatError
 from rota.formats import assignment, subscription, userdata
 from rota.formats.javahash import hash_map_order
 from rota.model.membership import Assignment, Subscription
 from rota.model.topic import Partitions
+from tests.java import launcher
 
 CASES = 2_000
 ALPHABETS = ("abcdefgh._-09", "äöüßéñ", "漢字かな", "😀🚀𝒳ﬀ\uffee", "\x00\x7f ")

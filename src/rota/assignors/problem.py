@@ -167,7 +167,7 @@ def _claims(  # noqa: PLR0913, PLR0917 (columns of one table)
 ) -> tuple[Claims, tuple[str, ...]]:
     notes: list[str] = []
     generation = np.full(len(members), NO_GENERATION, dtype=np.int32)
-    positions: dict[tuple[str, ...], IntArray] = {}
+    positions: dict[int, tuple[tuple[str, ...], IntArray]] = {}
     partition_columns: list[npt.NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
     sizes = np.zeros(len(members), dtype=np.int64)
     for member, subscription in enumerate(subscriptions):
@@ -197,13 +197,15 @@ def _claims(  # noqa: PLR0913, PLR0917 (columns of one table)
 
 
 def _numbered(
-    owned: Partitions, layout: Layout, positions: dict[tuple[str, ...], IntArray]
+    owned: Partitions, layout: Layout, positions: dict[int, tuple[tuple[str, ...], IntArray]]
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Claimed partitions as numbers; those that do not exist are left out and named."""
-    topics = positions.get(owned.names)
+    # members read together share one tuple of names; hashing it again for each would cost more
+    _, topics = positions.get(id(owned.names), (None, None))
     if topics is None:
         found = [layout.index.get(name, -1) for name in owned.names]
-        topics = positions[owned.names] = np.array(found, dtype=np.int32)
+        topics = np.array(found, dtype=np.int32)
+        positions[id(owned.names)] = owned.names, topics
     topic = topics[owned.topic]
     # an unknown topic (-1) borrows the last topic's count, and is masked out beside it
     exists = topic >= 0

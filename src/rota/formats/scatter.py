@@ -90,7 +90,9 @@ def _put_names(
     """Names of one length are written together, as values of that many bytes."""
     by_size = np.argsort(name_size.astype(np.uint16), kind="stable")
     sizes, begins = np.unique(name_size[by_size], return_index=True)
-    for size, chosen in zip(sizes.tolist(), np.split(by_size, begins[1:]), strict=True):
+    ends = np.append(begins[1:], len(by_size))
+    for size, begin, end in zip(sizes.tolist(), begins, ends[: len(sizes)], strict=True):
+        chosen = by_size[begin:end]
         kind = f"V{size}"
         table = np.array([name if len(name) == size else bytes(size) for name in names], dtype=kind)
         buffer.put(kind, name_at[chosen], table[entry_topic[chosen]])
