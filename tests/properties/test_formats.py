@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import tracemalloc
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.errors import FormatError
-from rota.formats import assignment, subscription, userdata
+from rota.formats import assignment, scatter, subscription, userdata
 from rota.formats.javahash import computed_map_order, hash_map_order
-from rota.model.membership import Assignment, Subscription
-from rota.model.topic import NO_PARTITIONS, Partitions
+from rota.formats.lockstep import FEW
+from rota.model.membership import Assignment, GroupAssignment, Placement, Subscription
+from rota.model.topic import NO_PARTITIONS, Layout, Partitions
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 text = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -108,7 +110,7 @@ def decode_anything(data: bytes) -> None:
     assert note is None or generation == -1
 
 
-@settings(max_examples=3_000)
+@settings(max_examples=2_000)
 @given(nasty | st.binary(max_size=60))
 def test_no_bytes_raise_anything_but_format_error(data: bytes) -> None:
     decode_anything(data)
@@ -119,6 +121,86 @@ def test_no_bytes_raise_anything_but_format_error(data: bytes) -> None:
 @given(nasty | st.binary(max_size=200))
 def test_no_bytes_raise_anything_but_format_error_long(data: bytes) -> None:
     decode_anything(data)
+
+
+# Whole groups at once
+
+
+def damaged(data: bytes, at: int, value: int, end: int) -> bytes:
+    """One byte changed, and perhaps cut; both positions count from the end."""
+    broken = bytearray(data)
+    broken[-1 - at % len(data)] = value
+    return bytes(broken[: len(data) - end])
+
+
+def group_of(pieces: st.SearchStrategy[bytes]) -> st.SearchStrategy[list[bytes]]:
+    """Enough members to be read together, a few of them damaged."""
+    broken = st.builds(
+        damaged,
+        pieces,
+        st.integers(0, 100),
+        st.sampled_from([0, 1, 127, 255]),
+        st.sampled_from([0, 0, 0, 1, 4]),
+    )
+    return st.builds(
+        lambda good, bad: [*good[:5], *bad, *good[5:]],
+        st.lists(pieces, min_size=FEW, max_size=FEW + 4),
+        st.lists(broken, max_size=4),
+    )
+
+
+few_topics = st.sampled_from(["t", "t1", "topic-with-a-longer-name", "ü", "x" * 300])
+few_partitions = st.lists(st.tuples(few_topics, st.integers(0, 5)), max_size=8).map(Partitions.of)
+listings = partitions | few_partitions
+
+
+def decoded(data: bytes) -> Subscription | str:
+    try:
+        return subscription.decode(data, "s")
+    except FormatError as error:
+        return str(error)
+
+
+@settings(max_examples=60)
+@given(
+    group_of(
+        st.builds(
+            lambda owned, version, topics: subscription.encode(
+                Subscription(topics=topics, owned=owned, generation=3, rack="r"), version
+            ),
+            listings,
+            versions,
+            st.lists(few_topics, max_size=3).map(tuple),
+        )
+    )
+)
+def test_subscriptions_read_together_are_those_read_one_by_one(group: list[bytes]) -> None:
+    together = subscription.decode_all([(data, "s") for data in group])
+    shown = [str(read) if isinstance(read, FormatError) else read for read in together]
+    assert shown == [decoded(data) for data in group]
+
+
+@settings(max_examples=60)
+@given(group_of(st.builds(userdata.encode_sticky, listings, int32)))
+def test_sticky_user_data_read_together_is_that_read_one_by_one(group: list[bytes]) -> None:
+    assert userdata.decode_sticky_all(group) == [userdata.decode_sticky(data) for data in group]
+
+
+@given(st.data(), st.lists(st.integers(0, 5), max_size=6), st.integers(0, 5))
+def test_assignments_written_together_are_those_written_one_by_one(
+    data: st.DataObject, counts: list[int], members: int
+) -> None:
+    topics = data.draw(
+        st.lists(few_topics | text, unique=True, min_size=len(counts), max_size=len(counts))
+    )
+    layout = Layout(tuple(topics), counts)
+    owner = st.integers(-1, members - 1)
+    owners = data.draw(st.lists(owner, min_size=layout.size, max_size=layout.size))
+    ids = tuple(f"m{position}" for position in range(members))
+    placement = Placement(layout, ids, np.array(owners, dtype=np.int32))
+    assert scatter.encode_all(placement) == {
+        member: assignment.encode(given) for member, given in GroupAssignment(placement).items()
+    }
 
 
 @pytest.mark.parametrize("prefix", ["", "0000", "0001 00000000 00000000", "0001 00000001 0000"])

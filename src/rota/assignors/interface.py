@@ -108,7 +108,11 @@ class ColumnarAssignor(Assignor):
 
     def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
         """Poses the problem and solves it."""
-        return self.place_all(Problem.of(cluster, group, self.ownership))
+        return self.place_all(self.pose(cluster, group))
+
+    def pose(self, cluster: Cluster, group: Mapping[str, Subscription]) -> Problem:
+        """The group as columns."""
+        return Problem.of(cluster, group, self.ownership)
 
     def place_all(self, problem: Problem) -> GroupAssignment:
         """Solves the problem, and wraps the owners without making objects of them."""

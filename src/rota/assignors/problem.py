@@ -238,11 +238,12 @@ def _unique_rows(partition: IntArray, member: IntArray) -> tuple[IntArray, IntAr
     same_member = member[1:] == member[:-1]
     if not (same_member & (partition[1:] <= partition[:-1])).any():
         return partition, member
-    order = np.lexsort((partition, member))
-    partition, member = partition[order], member[order]
-    first = np.ones(len(partition), dtype=np.bool_)
-    first[1:] = (partition[1:] != partition[:-1]) | (member[1:] != member[:-1])
-    return partition[first], member[first]
+    # one 64-bit key sorts ten times faster than two columns
+    size = int(partition.max()) + 1
+    key = member * np.int64(size) + partition
+    key.sort()
+    key = key[np.append(True, key[1:] != key[:-1])]
+    return (key % size).astype(np.int32), (key // size).astype(np.int32)
 
 
 def _unsubscribed_notes(

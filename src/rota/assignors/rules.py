@@ -61,7 +61,7 @@ def assign_checked(
     :raises BrokenRule: its result breaks a rule
     """
     if isinstance(assignor, ColumnarAssignor):
-        problem = Problem.of(cluster, group, assignor.ownership)
+        problem = assignor.pose(cluster, group)
         result = assignor.place_all(problem)
     else:
         problem = Problem.of(cluster, group)

@@ -11,7 +11,7 @@ from rota.assignors.problem import Problem, stated
 from rota.errors import UnknownSolver
 from rota.formats import userdata
 from rota.model.membership import NO_GENERATION, Assignment, Ownership, Subscription
-from rota.model.topic import Partitions
+from rota.model.topic import Cluster, Partitions
 
 Expired = Callable[[], bool]
 """Asked now and then during a long solve: is the time budget used up?"""
@@ -65,6 +65,17 @@ class Sticky(StickyFamily):
         if not subscription.user_data:
             return stated(subscription)
         return userdata.decode_sticky(subscription.user_data)
+
+    def pose(self, cluster: Cluster, group: Mapping[str, Subscription]) -> Problem:
+        """Reads the user data of all members together: in a large group it is most of the work."""
+        data = [member.user_data for member in group.values() if member.user_data]
+        read = dict(zip(data, userdata.decode_sticky_all(data), strict=True))
+
+        def ownership(subscription: Subscription) -> Ownership:
+            found = read.get(subscription.user_data) if subscription.user_data else None
+            return self.ownership(subscription) if found is None else found
+
+        return Problem.of(cluster, group, ownership)
 
     def solve(self, problem: Problem) -> Solution:
         """The placement, as it is."""

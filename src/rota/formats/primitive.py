@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import struct
-
-import numpy as np
+from collections.abc import Sequence
 
 from rota.errors import FormatError
-from rota.model.topic import IntArray
 
 LONGEST_STRING = 2**15 - 1
 _INT16 = struct.Struct(">h")
@@ -91,11 +89,11 @@ class Reader:
         start = self._step(size, field)
         return self.data[start : start + size]
 
-    def int32s(self, field: str) -> IntArray:
-        """An array of signed 32-bit integers."""
-        count = self.count(field, 4)
-        start = self._step(4 * count, field)
-        return np.frombuffer(self.data, ">i4", count, start).astype(np.int32)
+    def packed_int32s(self, field: str) -> bytes:
+        """An array of signed 32-bit integers, as the bytes of its elements."""
+        size = 4 * self.count(field, 4)
+        start = self._step(size, field)
+        return self.data[start : start + size]
 
 
 class Writer:
@@ -131,10 +129,10 @@ class Writer:
         self.int32(-1 if data is None else len(data))
         self._out += data or b""
 
-    def int32s(self, values: IntArray) -> None:
+    def int32s(self, values: Sequence[int]) -> None:
         """An array of signed 32-bit integers."""
         self.int32(len(values))
-        self._out += values.astype(">i4").tobytes()
+        self._out += struct.pack(f">{len(values)}i", *values)
 
 
 def encoded_string(text: str, subject: str) -> bytes:

@@ -89,8 +89,11 @@ def _put_names(
 ) -> None:
     """Names of one length are written together, as values of that many bytes."""
     by_size = np.argsort(name_size.astype(np.uint16), kind="stable")
-    sizes, begins = np.unique(name_size[by_size], return_index=True)
-    for size, chosen in zip(sizes.tolist(), np.split(by_size, begins[1:]), strict=True):
+    per_size = np.bincount(name_size)
+    end = 0
+    for size in np.flatnonzero(per_size).tolist():
+        begin, end = end, end + int(per_size[size])
+        chosen = by_size[begin:end]
         kind = f"V{size}"
         table = np.array([name if len(name) == size else bytes(size) for name in names], dtype=kind)
         buffer.put(kind, name_at[chosen], table[entry_topic[chosen]])

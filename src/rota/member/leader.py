@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rota.assignors.interface import Assignor
+from rota.assignors.rules import assign_checked
 from rota.errors import FormatError, InputError
 from rota.formats import assignment, scatter, subscription
 from rota.model.membership import GroupAssignment, GroupSubscription, Subscription
@@ -36,7 +37,7 @@ def lead(assignor: Assignor, cluster: Cluster, members: Iterable[MemberMetadata]
     starve it, and to guess its topics would hand it what it did not ask for.
     """
     group = read_group(members)
-    assigned = assignor.assign(cluster, group)
+    assigned = assign_checked(assignor, cluster, group).result
     return Outcome(write_group(assigned), assigned.notes)
 
 

@@ -1,0 +1,165 @@
+"""The leader's duty, from bytes to bytes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from rota.assignors.cooperative import CooperativeSticky
+from rota.assignors.interface import Assignor, PartitionAssignor
+from rota.assignors.range import Range
+from rota.assignors.sticky import Sticky
+from rota.errors import BrokenRule, FormatError, InputError
+from rota.formats import assignment, subscription, userdata
+from rota.member.leader import MemberMetadata, Outcome, lead
+from rota.model.membership import Subscription
+from rota.model.topic import Cluster, Partitions, TopicPartition
+
+CLUSTER = Cluster({"t0": 3, "t1": 3})
+BOTH = Subscription(topics=("t0", "t1"))
+Placed = dict[str, dict[str, tuple[int, ...]]]
+
+
+def members(
+    group: Mapping[str, Subscription | bytes], static: Mapping[str, str] | None = None
+) -> list[MemberMetadata]:
+    return [
+        MemberMetadata(
+            member,
+            (static or {}).get(member),
+            sent if isinstance(sent, bytes) else subscription.encode(sent),
+        )
+        for member, sent in group.items()
+    ]
+
+
+def given(outcome: Outcome) -> Placed:
+    return {
+        member: assignment.decode(data).partitions.by_topic()
+        for member, data in outcome.assignments.items()
+    }
+
+
+def test_bytes_in_bytes_out() -> None:
+    outcome = lead(Range(), CLUSTER, members({"C1": BOTH, "C0": BOTH}))
+    assert given(outcome) == {
+        "C0": {"t0": (0, 1), "t1": (0, 1)},
+        "C1": {"t0": (2,), "t1": (2,)},
+    }
+    assert outcome.notes == ()
+
+
+def test_static_ids_come_beside_the_bytes() -> None:
+    group = {"a": BOTH, "z": BOTH}
+    outcome = lead(Range(), CLUSTER, members(group, static={"z": "first"}))
+    assert given(outcome)["z"] == {"t0": (0, 1), "t1": (0, 1)}
+
+
+class KeepFirst(PartitionAssignor):
+    """Everything to the first member."""
+
+    name = "keep-first"
+
+    def assign_partitions(
+        self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, list[TopicPartition]]:
+        first, *rest = subscriptions
+        everything = [TopicPartition(t, p) for t, n in partitions.items() for p in range(n)]
+        return {first: everything} | {member: [] for member in rest}
+
+
+class KeepNothing(KeepFirst):
+    """Breaks a rule."""
+
+    name = "keep-nothing"
+
+    def assign_partitions(
+        self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, list[TopicPartition]]:
+        return {member: [] for member in subscriptions}
+
+
+def test_a_custom_strategy_is_written_too_and_held_to_the_rules() -> None:
+    group = members({"b": BOTH, "a": BOTH})
+    assert given(lead(KeepFirst(), CLUSTER, group)) == {
+        "a": {"t0": (0, 1, 2), "t1": (0, 1, 2)},
+        "b": {},
+    }
+    with pytest.raises(BrokenRule, match="all-owned"):
+        lead(KeepNothing(), CLUSTER, group)
+
+
+def test_a_member_whose_bytes_cannot_be_read_is_named() -> None:
+    group = members({"good": BOTH, "bad": b"\0\3\0\0\0\1"})
+    with pytest.raises(FormatError, match="member 'bad': subscription: topic"):
+        lead(Range(), CLUSTER, group)
+
+
+def test_a_member_listed_twice_is_refused() -> None:
+    with pytest.raises(InputError, match="member 'a' is listed twice"):
+        lead(Range(), CLUSTER, members({"a": BOTH}) * 2)
+
+
+@pytest.mark.parametrize("strategy", [Sticky, CooperativeSticky])
+def test_nobody_loses_anything_when_one_leaves(strategy: type[Sticky | CooperativeSticky]) -> None:
+    cluster = Cluster({f"topic-{number}": 40 for number in range(10)})
+    topics = tuple(cluster.partitions)
+    states: dict[str, Sticky | CooperativeSticky] = {f"m{n:02}": strategy() for n in range(40)}
+    asked = {member: Subscription(topics=topics) for member in states}
+    first = lead(strategy(), cluster, members(asked))
+    sent: dict[str, Subscription] = {}
+    for member, state in states.items():
+        mine = assignment.decode(first.assignments[member])
+        state.on_assignment(mine, generation=1)
+        held = mine.partitions if strategy is CooperativeSticky else Partitions.of(())
+        sent[member] = Subscription(
+            topics=topics,
+            user_data=state.subscription_user_data(topics),
+            owned=held,
+            generation=1,
+        )
+    del sent["m07"]
+    second = lead(strategy(), cluster, members(sent))
+    before, after = given(first), given(second)
+    for member in sent:
+        for topic, numbers in before[member].items():
+            assert set(numbers) <= set(after[member][topic])
+    assert sum(len(n) for held in after.values() for n in held.values()) == 400
+    assert second.notes == ()
+
+
+def test_unreadable_user_data_is_no_claim_and_the_member_is_named() -> None:
+    owned = userdata.encode_sticky(Partitions.of({"t0": [0, 1, 2]}), 4)
+    group = {f"m{n:02}": BOTH for n in range(20)}
+    group["m03"] = Subscription(topics=BOTH.topics, user_data=b"garbage")
+    group["m04"] = Subscription(topics=BOTH.topics, user_data=owned)
+    outcome = lead(Sticky(), CLUSTER, members(group))
+    assert len(outcome.notes) == 1
+    assert outcome.notes[0].startswith("member 'm03': unreadable, so no claim: sticky user data")
+
+
+def strategies() -> list[Assignor]:
+    return [Range(), Sticky(), CooperativeSticky()]
+
+
+@pytest.mark.parametrize("strategy", strategies(), ids=lambda strategy: strategy.name)
+def test_the_order_of_members_does_not_reach_the_bytes(strategy: Assignor) -> None:
+    rng = random.Random(7)
+    cluster = Cluster({"a": 30, "b": 7, "c": 64})
+    group: dict[str, Subscription | bytes] = {}
+    for number in range(30):
+        topics = tuple(rng.sample(sorted(cluster.partitions), rng.randint(1, 3)))
+        owned = Partitions.of([(topic, rng.randrange(70)) for topic in topics for _ in range(3)])
+        group[f"m{number}"] = Subscription(
+            topics=topics,
+            owned=owned,
+            generation=rng.choice([None, 1, 2]),
+            user_data=userdata.encode_sticky(owned, 2) if strategy.name == "sticky" else None,
+        )
+    expected = lead(strategy, cluster, members(group))
+    listed = members(group)
+    for _ in range(3):
+        rng.shuffle(listed)
+        assert lead(strategy, cluster, listed) == expected
