@@ -1,1 +1,1 @@
-"""Benchmarks: every strategy beside its peers, in one run on the same work. See docs/benchmarks.md."""
+"""Every strategy beside its peers, in one run on the same work: see docs/benchmarks.md."""

@@ -1,6 +1,6 @@
 """kafka-python's assignors, as a peer. Run as a program it speaks the peers' protocol:
 
-    python -m bench.kafka_python FILE sticky|range|roundrobin LIMIT BUDGET RUNS
+python -m bench.kafka_python FILE sticky|range|roundrobin LIMIT BUDGET
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.structs import TopicPartition
 
 from bench.case import Case, Play, Step, read
+from bench.measure import again
 
 GENERATION = 1
 
@@ -117,7 +118,7 @@ def _watch(limit: float, began: list[tuple[str, float]]) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Runs the steps of a case file and prints what each took."""
     file, name = arguments[:2]
-    limit, budget, runs = float(arguments[2]), float(arguments[3]), int(arguments[4])
+    limit, budget = float(arguments[2]), float(arguments[3])
     case = read(Path(file))
     began: list[tuple[str, float]] = []
     threading.Thread(target=_watch, args=(limit, began), daemon=True).start()
@@ -130,7 +131,7 @@ def main(arguments: Sequence[str]) -> None:
         members = joined(case, step, name, results.get(step.after, {}))
         timed = step.play is Play.TIMED
         spent: list[float] = []
-        while not spent or (timed and len(spent) < runs and sum(spent) < budget):
+        while not spent or (timed and again(spent, budget)):
             gc.collect()
             start = time.process_time()
             began.append((step.name, start))

@@ -1,6 +1,6 @@
 // Times franz-go's balancers on a case file of bench/case.py.
 //
-// Usage: franzbench FILE sticky|range|roundrobin|leader LIMIT BUDGET RUNS
+// Usage: franzbench FILE sticky|range|roundrobin|leader LIMIT BUDGET
 //
 // Prints the same lines as tests/java/AssignBench.java. The public API has no call for the placement
 // alone: subscriptions are parsed before the clock starts, but the eager sticky balancer reads
@@ -159,7 +159,7 @@ func parsed(b kgo.GroupBalancer, members []kmsg.JoinGroupResponseMember) kgo.Gro
 	return balancer.(kgo.GroupMemberBalancerOrError)
 }
 
-func (s *suite) run(at step, work string, owned plan, budget float64, runs int) plan {
+func (s *suite) run(at step, work string, owned plan, budget float64) plan {
 	var result plan
 	asked := make(map[string]int32)
 	for _, m := range at.members {
@@ -170,10 +170,7 @@ func (s *suite) run(at step, work string, owned plan, budget float64, runs int) 
 	b := balancer(work)
 	members := s.joined(b, at, owned)
 	spent := 0.0
-	if at.play != "timed" {
-		runs = 1
-	}
-	for run := 0; run < runs && (run == 0 || spent < budget); run++ {
+	for run := 0; run == 0 || at.play == "timed" && (spent < budget || run < 3 && spent < 3*budget); run++ {
 		group := parsed(b, members)
 		runtime.GC()
 		start := cpu()
@@ -252,7 +249,7 @@ func report(at step, owned, result plan) {
 
 func main() {
 	file, work := os.Args[1], os.Args[2]
-	limit, budget, runs := seconds(os.Args[3]), seconds(os.Args[4]), number(os.Args[5])
+	limit, budget := seconds(os.Args[3]), seconds(os.Args[4])
 	s := read(file)
 	go watch(limit)
 	results := make(map[string]plan)
@@ -262,7 +259,7 @@ func main() {
 			continue
 		}
 		owned := results[at.after]
-		results[at.name] = s.run(at, work, owned, budget, runs)
+		results[at.name] = s.run(at, work, owned, budget)
 		if at.play == "timed" {
 			report(at, owned, results[at.name])
 		}

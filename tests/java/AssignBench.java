@@ -32,9 +32,9 @@ import org.apache.kafka.common.TopicPartition;
 /**
  * Times Kafka's own assignors on a case file of bench/case.py.
  *
- * Usage: AssignBench FILE sticky|sticky-counts|range|roundrobin|leader LIMIT BUDGET RUNS
- * Each timed step is run until RUNS or BUDGET (CPU seconds) are used up; a run that passes LIMIT
- * CPU seconds ends the program. Prints "run STEP CPU" for each run, "over STEP CPU" for one that
+ * Usage: AssignBench FILE sticky|sticky-counts|range|roundrobin|leader LIMIT BUDGET
+ * Each timed step is run until BUDGET (CPU seconds) is used up, or three times within three times
+ * that; a run that passes LIMIT CPU seconds ends the program. Prints "run STEP CPU" for each run, "over STEP CPU" for one that
  * passed the limit, "result STEP MIN-LOAD MAX-LOAD MOVED" at a step's end.
  *
  * A run's CPU is that of the calling thread and of the garbage collections within the call. That of
@@ -73,12 +73,10 @@ public final class AssignBench {
     private final Map<String, Map<String, List<TopicPartition>>> results = new HashMap<>();
     private final String work;
     private final double budget;
-    private final int runs;
 
-    private AssignBench(Path file, String work, double budget, int runs) throws IOException {
+    private AssignBench(Path file, String work, double budget) throws IOException {
         this.work = work;
         this.budget = budget;
-        this.runs = runs;
         try (BufferedReader lines = Files.newBufferedReader(file)) {
             read(lines);
         }
@@ -86,11 +84,7 @@ public final class AssignBench {
 
     public static void main(String[] args) throws Exception {
         AssignBench bench =
-                new AssignBench(
-                        Path.of(args[0]),
-                        args[1],
-                        Double.parseDouble(args[3]),
-                        Integer.parseInt(args[4]));
+                new AssignBench(Path.of(args[0]), args[1], Double.parseDouble(args[3]));
         watch(Double.parseDouble(args[2]));
         for (Step step : bench.steps) {
             if (step.play.equals("dealt")) {
@@ -186,8 +180,7 @@ public final class AssignBench {
                 work.equals("leader") ? leader(group) : solver(step, group);
         Map<String, List<TopicPartition>> result = null;
         double spent = 0;
-        int wanted = step.timed() ? runs : 1;
-        for (int run = 0; run < wanted && (run == 0 || spent < budget); run++) {
+        for (int run = 0; run == 0 || step.timed() && again(run, spent); run++) {
             Supplier<Map<String, List<TopicPartition>>> call = prepare.get();
             result = null;
             System.gc();
@@ -205,6 +198,10 @@ public final class AssignBench {
         }
         results.put(step.name, result);
         report(step, owned, result);
+    }
+
+    private boolean again(int run, double spent) {
+        return spent < budget || run < 3 && spent < 3 * budget;
     }
 
     /** Each topic in a circle over its subscribers. */
