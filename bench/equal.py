@@ -20,9 +20,10 @@ def run(bench: Run) -> Iterator[Row]:
     )
     counted = bench.theirs(work, "sticky-counts", (JAVA,))
     figures = [
-        f"{step} {shown(taken[JAVA].seconds)}"
-        for step, taken in counted.items()
-        if JAVA in taken and taken[JAVA].seconds is not None
+        f"{step} {shown(taken.seconds)}"
+        for step, peers in counted.items()
+        for taken in peers.values()
+        if taken.seconds is not None
     ]
     if figures:
         bench.notes.append(

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -65,15 +65,17 @@ class Joined:
     group_instance_id: str | None = None
 
 
+ASSIGNORS: Mapping[str, Callable[[], PythonAssignor]] = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+
+
 def assignor(name: str) -> PythonAssignor:
     """A new one, by wire name."""
-    made: PythonAssignor = {
-        "range": RangePartitionAssignor,
-        "roundrobin": RoundRobinPartitionAssignor,
-        "sticky": StickyPartitionAssignor,
-        "cooperative-sticky": CooperativeStickyAssignor,
-    }[name]()
-    return made
+    return ASSIGNORS[name]()
 
 
 def joined(case: Case, step: Step, name: str, owned: Given) -> list[Joined]:

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rota.member.leader import MemberMetadata, lead
+from rota.member.leader import MemberMetadata, Outcome, lead
+
+Members = list[MemberMetadata]
 
 from bench import case, ours
 from bench.case import Case
@@ -22,6 +24,10 @@ def duty(work: Case) -> dict[str, Taken]:
     """What Rota takes for each step. Cooperative, so that ownership is in the subscription."""
     strategy = CooperativeSticky()
     topics = ours.cluster(work)
+
+    def led(members: Members) -> Outcome:
+        return lead(strategy, topics, members)
+
     owned: dict[str | None, ours.Owned] = {None: {}}
     taken: dict[str, Taken] = {}
     for step in work.steps:
@@ -30,19 +36,13 @@ def duty(work: Case) -> dict[str, Taken]:
             MemberMetadata(member, None, subscription.encode(told))
             for member, told in group.items()
         ]
-        seconds, outcome = best(
-            lambda members=members: members,
-            lambda members: lead(strategy, topics, members),
-            limit=OURS,
-            budget=BUDGET,
-        )
+
+        def joined(members: Members = members) -> Members:
+            return members
+
+        seconds, outcome = best(joined, led, limit=OURS, budget=BUDGET)
         assert set(outcome.assignments) == set(group)
-        taken[step.name] = Taken(
-            seconds=seconds,
-            peak=peak_memory(
-                lambda members=members: members, lambda members: lead(strategy, topics, members)
-            ),
-        )
+        taken[step.name] = Taken(seconds=seconds, peak=peak_memory(joined, led))
         if step.after is None:
             problem = Problem.of(topics, group, strategy.ownership)
             owned[step.name] = ours.owned_after(problem, strategy.solve(problem).owners)

@@ -117,7 +117,5 @@ def as_json(rows: Sequence[Row], run: Run) -> Mapping[str, object]:
     return {
         "versions": versions(run),
         "notes": run.notes,
-        "rows": [
-            {**dataclasses.asdict(row), "limit": str(row.limit), "met": row.met} for row in rows
-        ],
+        "rows": [dataclasses.asdict(row) | {"met": row.met} for row in rows],
     }

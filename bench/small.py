@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kafka.structs import TopicPartition
+
 import bench.kafka_python as peer
 from bench import case, ours
 from bench.case import Case, Step
@@ -36,7 +38,7 @@ def _ours(work: Case, step: Step, strategy: ColumnarAssignor, owned: ours.Owned)
 def _theirs(work: Case, step: Step, name: str, owned: ours.Owned) -> Taken:
     cluster = peer.Topics(work)
     held = {
-        member: [peer.TopicPartition(*partition) for partition in partitions]
+        member: [TopicPartition(*partition) for partition in partitions]
         for member, partitions in owned.items()
     }
     members = peer.joined(work, step, name, held)

@@ -24,7 +24,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-const generation = 1
+const (
+	generation = 1
+	mostRuns   = 300
+)
 
 type plan = map[string]map[string][]int32
 
@@ -159,6 +162,10 @@ func parsed(b kgo.GroupBalancer, members []kmsg.JoinGroupResponseMember) kgo.Gro
 	return balancer.(kgo.GroupMemberBalancerOrError)
 }
 
+func again(run int, spent, budget float64) bool {
+	return run < mostRuns && (spent < budget || run < 3 && spent < 3*budget)
+}
+
 func (s *suite) run(at step, work string, owned plan, budget float64) plan {
 	var result plan
 	asked := make(map[string]int32)
@@ -170,7 +177,7 @@ func (s *suite) run(at step, work string, owned plan, budget float64) plan {
 	b := balancer(work)
 	members := s.joined(b, at, owned)
 	spent := 0.0
-	for run := 0; run == 0 || at.play == "timed" && (spent < budget || run < 3 && spent < 3*budget); run++ {
+	for run := 0; run == 0 || at.play == "timed" && again(run, spent, budget); run++ {
 		group := parsed(b, members)
 		runtime.GC()
 		start := cpu()

@@ -43,6 +43,7 @@ import org.apache.kafka.common.TopicPartition;
  */
 public final class AssignBench {
     private static final int GENERATION = 1;
+    private static final int MOST_RUNS = 300;
     private static final OperatingSystemMXBean SYSTEM =
             (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
     private static volatile String running = null;
@@ -201,7 +202,7 @@ public final class AssignBench {
     }
 
     private boolean again(int run, double spent) {
-        return spent < budget || run < 3 && spent < 3 * budget;
+        return run < MOST_RUNS && (spent < budget || run < 3 && spent < 3 * budget);
     }
 
     /** Each topic in a circle over its subscribers. */
