@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from rota.member.leader import MemberMetadata, Outcome, lead
 
-Members = list[MemberMetadata]
-
 from bench import case, ours
 from bench.case import Case
 from bench.measure import Taken, best, peak_memory
@@ -18,6 +16,8 @@ from bench.run import BUDGET, OURS, Row, Run, rows
 from rota.assignors.cooperative import CooperativeSticky
 from rota.assignors.problem import Problem
 from rota.formats import subscription
+
+Members = list[MemberMetadata]
 
 
 def duty(work: Case) -> dict[str, Taken]:
