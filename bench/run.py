@@ -19,7 +19,7 @@ SLOW_PEER = 30.0
 NEVER = 3_000.0
 OURS = 60.0
 """CPU seconds after which Rota is stopped: never minutes."""
-BUDGET = 5.0
+BUDGET = 3.0
 """CPU seconds of runs for each step and contestant."""
 
 
