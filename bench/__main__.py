@@ -1,0 +1,100 @@
+"""``python -m bench``: every benchmark beside its peers."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from bench import report
+from bench.run import SLOW_PEER, Row, Run
+
+BENCHMARKS: Mapping[str, str] = MappingProxyType(
+    {
+        "A": "equal",
+        "B": "one_differs",
+        "C": "leader",
+        "D": "newcomer",
+        "E": "scattered",
+        "F": "one_topic_each",
+        "G": "different",
+        "H": "dealt",
+        "I": "small",
+        "J": "kafka_solver",
+        "K": "import_time",
+    }
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    listed = "\n".join(f"  {letter}  {name}" for letter, name in BENCHMARKS.items())
+    made = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=f"Every strategy beside its peers, in CPU seconds.\n\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--only", metavar="A,D", help="only these benchmarks")
+    made.add_argument(
+        "--slow-peers",
+        action="store_true",
+        help=f"let peers finish that take more than {SLOW_PEER:g} CPU seconds (some take minutes)",
+    )
+    made.add_argument("--markdown", action="store_true", help="the section of docs/benchmarks.md")
+    made.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
+    return made
+
+
+def chosen(only: str | None) -> list[str]:
+    """The letters asked for; all of them unless said."""
+    letters = list(BENCHMARKS) if only is None else only.upper().split(",")
+    unknown = [letter for letter in letters if letter not in BENCHMARKS]
+    if unknown:
+        raise SystemExit(f"no benchmark {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}")
+    return letters
+
+
+def collect(run: Run, letters: Sequence[str]) -> list[Row]:
+    """Runs the benchmarks one after the other."""
+    found: list[Row] = []
+    for letter in letters:
+        start = time.monotonic()
+        run.say(f"{letter}  {BENCHMARKS[letter]}")
+        try:
+            module = importlib.import_module(f"bench.{BENCHMARKS[letter]}")
+        except ModuleNotFoundError as error:
+            run.notes.append(f"{letter} ({BENCHMARKS[letter]}) did not run: {error}")
+            run.say(f"!! {letter} is LEFT OUT: {error}")
+            continue
+        found += module.run(run)
+        run.say(f"   {time.monotonic() - start:.0f} s")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 1 if a limit is not met."""
+    asked = parser().parse_args(arguments)
+    letters = chosen(asked.only)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(Path(folder), slow_peers=asked.slow_peers)
+        rows = collect(run, letters)
+    if asked.markdown:
+        options = [f"--only {asked.only}"] if asked.only else []
+        options += ["--slow-peers"] if asked.slow_peers else []
+        print(report.markdown(rows, run, " ".join(["python -m bench", *options])))
+    else:
+        print(report.table(rows))
+        print(*run.notes, sep="\n")
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(report.as_json(rows, run), indent=1) + "\n")
+    return int(any(row.met is False for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""Range and RoundRobin at half a million and a million partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench import case
+from bench.peer import FRANZ_GO, JAVA
+from bench.run import Row, Run, rows
+from rota.assignors.range import Range
+from rota.assignors.roundrobin import RoundRobin
+
+
+def run(bench: Run) -> Iterator[Row]:
+    """Both strategies on both groups."""
+    for title, work in (
+        ("500 topics x 2,000 x 2,000 members", case.dealt_equal()),
+        ("1,000 topics x 500 x 10,000 members", case.dealt_many()),
+    ):
+        for strategy in (Range(), RoundRobin()):
+            theirs = bench.theirs(work, strategy.name, (JAVA, FRANZ_GO))
+            yield from rows(
+                f"{strategy.name}, {title}", "dealt", bench.ours(work, strategy), theirs
+            )

@@ -1,0 +1,32 @@
+"""A million partitions, equal subscriptions: fresh, one leaves, one joins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench import case
+from bench.limit import shown
+from bench.peer import FRANZ_GO, JAVA
+from bench.run import Row, Run, rows
+from rota.assignors.sticky import Sticky
+
+
+def run(bench: Run) -> Iterator[Row]:
+    """Sticky, solver exact."""
+    work = case.equal()
+    theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
+    yield from rows(
+        "500 topics x 2,000 x 2,000 members, equal", "equal", bench.ours(work, Sticky()), theirs
+    )
+    counted = bench.theirs(case.dealt_equal(), "sticky-counts", (JAVA,))
+    figures = [
+        f"{step} {shown(taken.seconds)}"
+        for step, peers in counted.items()
+        for taken in peers.values()
+        if taken.seconds is not None
+    ]
+    if figures:
+        bench.notes.append(
+            "Equal, Java from partition counts, so that it makes the objects of partitions within "
+            f"the call: {', '.join(figures)}."
+        )

@@ -1,0 +1,115 @@
+"""How the cost of each strategy grows with partitions, members and distinct subscriptions.
+
+    python -m bench.growth
+
+prints Markdown tables for docs/benchmarks.md: CPU of ``solve`` on a new group / after one left.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+
+from bench import case, ours
+from bench.case import Case, Step
+from bench.limit import shown
+from bench.measure import Taken
+from rota.assignors.interface import ColumnarAssignor
+from rota.assignors.range import Range
+from rota.assignors.roundrobin import RoundRobin
+from rota.assignors.sticky import Sticky
+
+LIMIT = 20.0
+"""CPU seconds; a strategy that passes them is left out of the larger sizes."""
+TOPICS = 100
+
+
+def strategies() -> dict[str, ColumnarAssignor]:
+    """By the name of their column."""
+    return {
+        "sticky, exact": Sticky(),
+        "sticky, kafka": Sticky(solver="kafka"),
+        "range": Range(),
+        "roundrobin": RoundRobin(),
+    }
+
+
+def grown(*, partitions: int, members: int, subscriptions: int) -> Case:
+    """Members take the subscriptions in turn; one subscription is all topics, several are half of
+    them each, drawn at random.
+    """
+    everything = tuple(range(TOPICS))
+    half = TOPICS // 2
+    classes = case.drawn(TOPICS, subscriptions, half, half) if subscriptions > 1 else (everything,)
+    group = case.members(position % subscriptions for position in range(members))
+    return Case(
+        name="grown",
+        topics=case.topics(TOPICS, partitions // TOPICS),
+        classes=classes,
+        steps=(
+            Step(name="fresh", members=group),
+            Step(name="leave", members=case.without_one(group), after="fresh"),
+        ),
+    )
+
+
+def _cell(taken: dict[str, Taken]) -> str:
+    texts = []
+    for step in taken.values():
+        if step.seconds is None:
+            texts.append(step.trouble or "-")
+        else:
+            texts.append(("> " if step.over else "") + shown(step.seconds))
+    return " / ".join(texts)
+
+
+def study(title: str, sizes: Iterable[int], made: Callable[[int], Case]) -> Iterator[str]:
+    """A table: a line for each size, a column for each strategy."""
+    players = strategies()
+    yield f"| {' | '.join([title, *players])} |"
+    yield f"|{'---|' * (len(players) + 1)}"
+    slow: set[str] = set()
+    for size in sizes:
+        cells = [f"{size:,}"]
+        for name, strategy in players.items():
+            if name in slow:
+                cells.append("-")
+                continue
+            print(f"{title} {size:,}: {name}", file=sys.stderr, flush=True)
+            taken = ours.play(made(size), strategy, limit=LIMIT, budget=0.5)
+            slow |= {name for step in taken.values() if step.over}
+            cells.append(_cell(taken))
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+def main() -> None:
+    """Three studies; what does not grow stays in the middle."""
+    for lines in (
+        study(
+            "partitions (200 members, equal subscriptions)",
+            (1_000, 10_000, 100_000, 1_000_000),
+            lambda size: grown(partitions=size, members=200, subscriptions=1),
+        ),
+        study(
+            "partitions (200 members, 20 subscriptions)",
+            (1_000, 10_000, 100_000, 1_000_000),
+            lambda size: grown(partitions=size, members=200, subscriptions=20),
+        ),
+        study(
+            "members (100,000 partitions, equal subscriptions)",
+            (10, 100, 1_000, 5_000),
+            lambda size: grown(partitions=100_000, members=size, subscriptions=1),
+        ),
+        study(
+            "distinct subscriptions (20,000 partitions, 1,000 members)",
+            (1, 10, 100, 1_000),
+            lambda size: grown(partitions=20_000, members=1_000, subscriptions=size),
+        ),
+    ):
+        for line in lines:
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

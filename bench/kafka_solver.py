@@ -1,0 +1,21 @@
+"""Solver kafka beside Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench import case
+from bench.peer import FRANZ_GO, JAVA
+from bench.run import Row, Run, rows
+from rota.assignors.sticky import Sticky
+
+
+def run(bench: Run) -> Iterator[Row]:
+    """Sticky, solver kafka, on equal and on mixed subscriptions."""
+    for title, key, work in (
+        ("500 topics x 2,000 x 2,000 members, equal", "kafka-equal", case.equal()),
+        ("40,000 x 800, one joins with another", "kafka-newcomer", case.newcomer()),
+    ):
+        theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
+        taken = bench.ours(work, Sticky(solver="kafka"))
+        yield from rows(f"solver kafka, {title}", key, taken, theirs)

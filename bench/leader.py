@@ -1,0 +1,60 @@
+"""The leader's whole duty: every member's subscription bytes in, every member's assignment bytes
+out. Java deserialises, assigns and serialises; franz-go likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rota.member.leader import MemberMetadata, Outcome, lead
+
+from bench import case, ours
+from bench.case import Case
+from bench.measure import Taken, best, peak_memory
+from bench.peer import FRANZ_GO, JAVA
+from bench.run import BUDGET, OURS, Row, Run, rows
+from rota.assignors.cooperative import CooperativeSticky
+from rota.assignors.problem import Problem
+from rota.formats import subscription
+
+Members = list[MemberMetadata]
+
+
+def duty(work: Case) -> dict[str, Taken]:
+    """What Rota takes for each step. Cooperative, so that ownership is in the subscription."""
+    strategy = CooperativeSticky()
+    topics = ours.cluster(work)
+
+    def led(members: Members) -> Outcome:
+        return lead(strategy, topics, members)
+
+    owned: dict[str | None, ours.Owned] = {None: {}}
+    taken: dict[str, Taken] = {}
+    for step in work.steps:
+        group = ours.group(work, step, owned[step.after])
+        members = [
+            MemberMetadata(member, None, subscription.encode(told))
+            for member, told in group.items()
+        ]
+
+        def joined(members: Members = members) -> Members:
+            return members
+
+        seconds, outcome = best(joined, led, limit=OURS, budget=BUDGET)
+        assert set(outcome.assignments) == set(group)
+        taken[step.name] = Taken(seconds=seconds, peak=peak_memory(joined, led))
+        if step.after is None:
+            problem = Problem.of(topics, group, strategy.ownership)
+            owned[step.name] = ours.owned_after(problem, strategy.solve(problem).owners)
+    return taken
+
+
+def run(bench: Run) -> Iterator[Row]:
+    """CooperativeSticky, solver exact."""
+    for title, work in (
+        ("equal, a million partitions", case.equal()),
+        ("the same + one member with one topic", case.one_differs()),
+    ):
+        theirs = bench.theirs(work, "leader", (JAVA, FRANZ_GO))
+        bench.say(f"   {work.name}: Rota leader")
+        yield from rows(f"leader's duty, {title}", "leader", duty(work), theirs)

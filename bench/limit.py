@@ -1,0 +1,88 @@
+"""What each benchmark must reach. The only place where these figures stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from bench.measure import Taken
+from bench.peer import FRANZ_GO, JAVA
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """An upper bound on time, alone or against the fastest of some peers; on memory; on loads."""
+
+    seconds: float | None = None
+    ratio: float | None = None
+    of: tuple[str, ...] = (JAVA, FRANZ_GO)
+    mib: int | None = None
+    loads: tuple[int, int] | None = None
+    certified: bool = False
+
+    def __str__(self) -> str:
+        parts = []
+        if self.ratio is not None:
+            whom = f"the faster of {' and '.join(self.of)}" if len(self.of) > 1 else self.of[0]
+            parts.append(f"at most {self.ratio:g} of {whom}")
+        if self.seconds is not None:
+            parts.append(f"under {shown(self.seconds)}")
+        if self.mib is not None:
+            parts.append(f"peak {self.mib} MiB")
+        if self.loads is not None:
+            parts.append(f"loads {self.loads[0]} to {self.loads[1]}")
+        if self.certified:
+            parts.append("certificate checked")
+        return ", ".join(parts)
+
+    def met(self, ours: Taken, theirs: Mapping[str, Taken]) -> bool | None:
+        """None where a peer that is needed to tell did not run."""
+        if ours.seconds is None or not self._met_alone(ours, ours.seconds):
+            return False
+        if self.ratio is None:
+            return True
+        times = [theirs[name].seconds for name in self.of if name in theirs]
+        known = [seconds for seconds in times if seconds is not None]
+        if len(known) < len(self.of):
+            return None
+        return ours.seconds <= self.ratio * min(known)
+
+    def _met_alone(self, ours: Taken, seconds: float) -> bool:
+        return (
+            not ours.over
+            and ours.trouble is None
+            and (self.seconds is None or seconds < self.seconds)
+            and (self.mib is None or (ours.peak is not None and ours.peak <= self.mib * MIB))
+            and (self.loads is None or ours.loads == self.loads)
+        )
+
+
+def shown(seconds: float) -> str:
+    """Seconds as a person reads them."""
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.3g} s"
+
+
+LIMITS: Mapping[str, Limit] = MappingProxyType(
+    {
+        "equal": Limit(ratio=0.5, mib=80),
+        "one-differs": Limit(ratio=0.5),
+        "leader": Limit(ratio=1, of=(JAVA,)),
+        "newcomer": Limit(seconds=0.05),
+        "scattered": Limit(seconds=0.15, loads=(10, 10)),
+        "one-topic-each": Limit(seconds=0.005),
+        "different": Limit(seconds=0.15, certified=True),
+        "different-large": Limit(seconds=2, mib=200, certified=True),
+        "dealt": Limit(ratio=0.2),
+        "small": Limit(seconds=0.001),
+        "kafka-equal": Limit(ratio=1, of=(JAVA,)),
+        "kafka-newcomer": Limit(ratio=5, of=(JAVA,), seconds=60),
+        "import": Limit(seconds=0.1),
+    }
+)

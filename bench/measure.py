@@ -1,0 +1,107 @@
+"""CPU seconds and peak memory of a call."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import signal
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import TypeVar
+
+Made = TypeVar("Made")
+Result = TypeVar("Result")
+
+
+MOST_RUNS = 100
+
+
+class TooLong(Exception):
+    """A call used more CPU than it may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What a contestant took for a step, and what it made of it."""
+
+    seconds: float | None
+    """CPU of the best run; of the one under way where ``over``; None if there is no result."""
+    over: bool = False
+    """It was stopped: the true figure is higher."""
+    loads: tuple[int, int] | None = None
+    moved: int | None = None
+    peak: int | None = None
+    """Bytes above the input."""
+    trouble: str | None = None
+    """Why there is no result, or what is wrong with it."""
+
+
+def again(spent: Sequence[float], budget: float) -> bool:
+    """Is there budget for another run? Long ones get three within three budgets."""
+    used = sum(spent)
+    return len(spent) < MOST_RUNS and (used < budget or (len(spent) < 3 and used < 3 * budget))
+
+
+@contextlib.contextmanager
+def at_most(limit: float) -> Iterator[None]:
+    """Stops what runs inside once it has used so much CPU."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise TooLong
+
+    previous = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
+
+
+def best(
+    prepare: Callable[[], Made], call: Callable[[Made], Result], *, limit: float, budget: float
+) -> tuple[float, Result]:
+    """The least CPU that the call takes, and what it gave.
+
+    Each run gets an input of its own, made outside the clock: what an input keeps for later
+    must not make the second run look faster than the first.
+    """
+    spent: list[float] = []
+    while True:
+        made = prepare()
+        gc.collect()
+        with at_most(limit):
+            start = time.process_time()
+            result = call(made)
+            spent.append(time.process_time() - start)
+        if not again(spent, budget):
+            return min(spent), result
+
+
+def per_call(call: Callable[[], object], *, calls: int = 100, rounds: int = 10) -> float:
+    """CPU of a short call: the best mean of several rounds."""
+    means = []
+    for _ in range(rounds):
+        gc.collect()
+        start = time.process_time()
+        for _ in range(calls):
+            call()
+        means.append((time.process_time() - start) / calls)
+    return min(means)
+
+
+def peak_memory(prepare: Callable[[], Made], call: Callable[[Made], object]) -> int:
+    """The most bytes that the call holds at once, its result included, its input not."""
+    made = prepare()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        call(made)
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()

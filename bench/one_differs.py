@@ -1,0 +1,19 @@
+"""A million partitions, equal subscriptions but for one member with one topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench import case
+from bench.peer import FRANZ_GO, JAVA
+from bench.run import Row, Run, rows
+from rota.assignors.sticky import Sticky
+
+
+def run(bench: Run) -> Iterator[Row]:
+    """Sticky, solver exact."""
+    work = case.one_differs()
+    theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
+    yield from rows(
+        "the same + one member with one topic", "one-differs", bench.ours(work, Sticky()), theirs
+    )

@@ -1,0 +1,127 @@
+"""The contestants beside Rota: programs that read a case file and print what each step took."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from tests.java import launcher
+
+from bench.measure import Taken
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+JAVA, FRANZ_GO, KAFKA_PYTHON = "Java", "franz-go", "kafka-python"
+HEAP = "4g"
+HANGS = 3_600
+"""Seconds after which a peer that does not stop by itself is ended."""
+
+
+class Unavailable(Exception):
+    """Why a peer cannot run here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A program that plays cases, and what it is."""
+
+    name: str
+    version: str
+    command: tuple[str, ...]
+
+    def play(self, file: Path, work: str, *, limit: float, budget: float) -> dict[str, Taken]:
+        """What each timed step took."""
+        done = subprocess.run(
+            [*self.command, str(file), work, str(limit), str(budget)],
+            capture_output=True,
+            text=True,
+            timeout=HANGS,
+            check=False,
+            cwd=ROOT,
+        )
+        taken = parsed(done.stdout)
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            raise Unavailable(f"{self.name} failed: {lines[0]}")
+        return taken
+
+
+def parsed(printed: str) -> dict[str, Taken]:
+    """The lines that a peer prints: ``run``, ``over`` and ``result``, each with its step."""
+    runs: dict[str, list[float]] = {}
+    taken: dict[str, Taken] = {}
+    for kind, step, *words in map(str.split, printed.splitlines()):
+        if kind == "run":
+            runs.setdefault(step, []).append(float(words[0]))
+        elif kind == "over":
+            taken[step] = Taken(seconds=float(words[0]), over=True)
+        elif kind == "result":
+            taken[step] = Taken(
+                seconds=min(runs[step]),
+                loads=(int(words[0]), int(words[1])),
+                moved=None if words[2] == "-" else int(words[2]),
+            )
+    return taken
+
+
+def java() -> Peer:
+    """Kafka's own classes."""
+    try:
+        command = launcher.command("AssignBench", heap=HEAP)
+    except launcher.Unavailable as error:
+        raise Unavailable(str(error)) from error
+    found = re.search(r"kafka-clients-(.+)\.jar", " ".join(p.name for p in launcher.LIBS.iterdir()))
+    return Peer(JAVA, f"kafka-clients {found[1] if found else '?'}", tuple(command))
+
+
+def go_command() -> str:
+    """Go's own command: on the path, or where Go's installation guide puts it."""
+    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if found is None:
+        raise Unavailable("no go on the path")
+    return found
+
+
+def franz_go() -> Peer:
+    """franz-go, built on the spot into ``.go/``."""
+    program = ROOT / ".go" / "franzbench"
+    program.parent.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [go_command(), "build", "-o", str(program), "."],
+        cwd=HERE / "go",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise Unavailable(f"franz-go could not be built: {done.stderr.strip()[-300:]}")
+    found = re.search(r"twmb/franz-go v(\S+)", (HERE / "go" / "go.mod").read_text())
+    return Peer(FRANZ_GO, f"franz-go {found[1] if found else '?'}", (str(program),))
+
+
+def kafka_python() -> Peer:
+    """kafka-python, in a process of its own so that it can be stopped."""
+    try:
+        version = importlib.metadata.version("kafka-python")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise Unavailable("kafka-python is not installed") from error
+    return Peer(
+        KAFKA_PYTHON, f"kafka-python {version}", (sys.executable, "-m", "bench.kafka_python")
+    )
+
+
+PEERS: Mapping[str, Callable[[], Peer]] = MappingProxyType(
+    {
+        JAVA: functools.cache(java),
+        FRANZ_GO: functools.cache(franz_go),
+        KAFKA_PYTHON: functools.cache(kafka_python),
+    }
+)

@@ -1,0 +1,118 @@
+"""A run of benchmarks: plays cases with every contestant, and collects rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench import ours
+from bench.case import Case
+from bench.limit import LIMITS, Limit
+from bench.measure import Taken
+from bench.peer import PEERS, Peer, Unavailable
+from rota.assignors.interface import ColumnarAssignor
+
+SLOW_PEER = 30.0
+"""CPU seconds that a peer may use for one run, unless slow peers are asked for."""
+NEVER = 3_000.0
+OURS = 60.0
+"""CPU seconds after which Rota is stopped: never minutes."""
+BUDGET = 3.0
+"""CPU seconds of runs for each step and contestant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table."""
+
+    work: str
+    ours: Taken
+    theirs: Mapping[str, Taken]
+    limit: Limit
+
+    @property
+    def met(self) -> bool | None:
+        """None if a peer is missing."""
+        return self.limit.met(self.ours, self.theirs)
+
+    @property
+    def fastest(self) -> tuple[float, bool] | None:
+        """The fastest peer's seconds, and whether that is only a lower bound."""
+        known = [
+            (taken.seconds, taken.over)
+            for taken in self.theirs.values()
+            if taken.seconds is not None
+        ]
+        return min(known, default=None)
+
+
+@dataclass
+class Run:
+    """Plays cases; what a peer took for a case is kept for others that ask for the same."""
+
+    folder: Path
+    slow_peers: bool = False
+    notes: list[str] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    _played: dict[tuple[str, str, str], dict[str, Taken]] = field(default_factory=dict)
+
+    def say(self, text: str) -> None:
+        """Progress, apart from the results."""
+        print(text, file=sys.stderr, flush=True)
+
+    def peer(self, name: str) -> Peer | None:
+        """The peer, if it can run here; if not, it is said once, loudly."""
+        if name in self.missing:
+            return None
+        try:
+            return PEERS[name]()
+        except Unavailable as error:
+            self.missing[name] = str(error)
+            self.say(f"!! {name} is LEFT OUT: {error}")
+            return None
+
+    def ours(self, case: Case, strategy: ColumnarAssignor, *checks: ours.Check) -> dict[str, Taken]:
+        """What Rota takes for each step."""
+        solver = getattr(strategy, "solver", "")
+        self.say(f"   {case.name}: Rota {strategy.name} {solver}")
+        return ours.play(case, strategy, limit=OURS, budget=BUDGET, checks=(ours.invalid, *checks))
+
+    def theirs(self, case: Case, work: str, names: Iterable[str]) -> dict[str, dict[str, Taken]]:
+        """What peers take for each step, by step and peer."""
+        found: dict[str, dict[str, Taken]] = {step.name: {} for step in case.steps}
+        for name in names:
+            for step, taken in self._peer(case, work, name).items():
+                found[step][name] = taken
+        return found
+
+    def _peer(self, case: Case, work: str, name: str) -> dict[str, Taken]:
+        key = (name, case.name, work)
+        peer = self.peer(name)
+        if key in self._played or peer is None:
+            return self._played.get(key, {})
+        self.say(f"   {case.name}: {name} {work}")
+        file = self.folder / f"{case.name}.case"
+        case.write(file)
+        limit = NEVER if self.slow_peers else SLOW_PEER
+        try:
+            self._played[key] = peer.play(file, work, limit=limit, budget=BUDGET)
+        except Unavailable as error:
+            self._played[key] = {}
+            self.notes.append(f"{case.name}: {error}")
+            self.say(f"!! {case.name}: {error}")
+        return self._played[key]
+
+
+def rows(
+    title: str, key: str, taken: Mapping[str, Taken], theirs: Mapping[str, Mapping[str, Taken]]
+) -> Iterator[Row]:
+    """A row for each step that was timed."""
+    for step, measured in taken.items():
+        yield Row(
+            work=f"{title}: {step}",
+            ours=measured,
+            theirs=theirs.get(step, {}),
+            limit=LIMITS[key],
+        )

@@ -1,0 +1,66 @@
+"""The group that most people have, every strategy, the whole call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kafka.structs import TopicPartition
+
+import bench.kafka_python as peer
+from bench import case, ours
+from bench.case import Case, Step
+from bench.limit import LIMITS
+from bench.measure import Taken, per_call
+from bench.peer import KAFKA_PYTHON
+from bench.run import Row, Run
+from rota.assignors.cooperative import CooperativeSticky
+from rota.assignors.interface import ColumnarAssignor
+from rota.assignors.range import Range
+from rota.assignors.roundrobin import RoundRobin
+from rota.assignors.sticky import SOLVERS, Sticky, StickyFamily
+
+
+def _ours(work: Case, step: Step, strategy: ColumnarAssignor, owned: ours.Owned) -> Taken:
+    cluster = ours.cluster(work)
+    group = ours.group(work, step, owned)
+
+    def assign() -> dict[str, dict[str, tuple[int, ...]]]:
+        given = strategy.assign(cluster, group)
+        return {member: given[member].partitions.by_topic() for member in given}
+
+    try:
+        loads = [sum(map(len, topics.values())) for topics in assign().values()]
+    except NotImplementedError:
+        return Taken(seconds=None, trouble="not there yet")
+    return Taken(seconds=per_call(assign), loads=(min(loads), max(loads)))
+
+
+def _theirs(work: Case, step: Step, name: str, owned: ours.Owned) -> Taken:
+    cluster = peer.Topics(work)
+    held = {
+        member: [TopicPartition(*partition) for partition in partitions]
+        for member, partitions in owned.items()
+    }
+    members = peer.joined(work, step, name, held)
+    return Taken(seconds=per_call(lambda: peer.assignor(name).assign(cluster, members)))
+
+
+def run(bench: Run) -> Iterator[Row]:
+    """From values to values that were read: ``assign``, then each member's partitions."""
+    work = case.small()
+    fresh, leave, _ = work.steps
+    strategies: list[ColumnarAssignor] = [Range(), RoundRobin()]
+    for solver in SOLVERS:
+        strategies += [Sticky(solver=solver), CooperativeSticky(solver=solver)]
+    for strategy in strategies:
+        solver = f", solver {strategy.solver}" if isinstance(strategy, StickyFamily) else ""
+        label = f"{strategy.name}{solver}"
+        bench.say(f"   small: {label}")
+        for step in (fresh, leave):
+            owned = {} if step.after is None else ours.dealt(work, fresh)
+            yield Row(
+                work=f"3 members, 3 topics x 12, {label}: {step.name}",
+                ours=_ours(work, step, strategy, owned),
+                theirs={KAFKA_PYTHON: _theirs(work, step, strategy.name, owned)},
+                limit=LIMITS["small"],
+            )
