@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rota.member.leader import MemberMetadata, Outcome, lead
-
 from bench import case, ours
 from bench.case import Case
 from bench.measure import Taken, best, peak_memory
@@ -16,6 +14,7 @@ from bench.run import BUDGET, OURS, Row, Run, rows
 from rota.assignors.cooperative import CooperativeSticky
 from rota.assignors.problem import Problem
 from rota.formats import subscription
+from rota.member.leader import MemberMetadata, Outcome, lead
 
 Members = list[MemberMetadata]
 
