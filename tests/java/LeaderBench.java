@@ -33,8 +33,9 @@ import org.apache.kafka.common.TopicPartition;
  * The duty of a group's leader in Java: subscription bytes in, assignment bytes out.
  *
  * Usage: LeaderBench strategy scenario topics partitions members rounds names [folder]
- *   strategy: sticky, cooperative-sticky; scenario: fresh, leave, join, mixed (equal subscriptions
- *   but for one joining member with one topic); names: numbered, scattered. Topic names that are
+ *   strategy: sticky, cooperative-sticky; scenario: fresh, leave, join, each for a group
+ *   with equal subscriptions, or with "-mixed" behind it for one in which one more member has one
+ *   topic only; names: numbered, scattered. Topic names that are
  *   numbered make Kafka's hashed collection of topics cluster, at many times the cost of decoding;
  *   scattered ones do not.
  * Prints one line: CPU seconds of the whole process for decode, assign, encode and their sum, each
@@ -42,6 +43,7 @@ import org.apache.kafka.common.TopicPartition;
  * bytes there, as members.bin: for each member its id and its metadata, each behind a 32-bit length.
  */
 public class LeaderBench {
+    static final String SINGLE = "single";
     static final OperatingSystemMXBean OS = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
 
     public static void main(String[] args) throws IOException {
@@ -118,21 +120,22 @@ public class LeaderBench {
         topics.sort(null);
         Map<String, List<TopicPartition>> owned = new TreeMap<>();
         for (int member = 0; member < members; member++) owned.put(member(member), List.of());
-        if (!scenario.equals("fresh")) {
+        if (scenario.endsWith("-mixed")) owned.put(SINGLE, List.of());
+        if (!scenario.startsWith("fresh")) {
             Map<String, Subscription> first = new HashMap<>();
-            owned.keySet().forEach(id -> first.put(id, new Subscription(topics)));
+            owned.keySet().forEach(id -> first.put(id, new Subscription(subscribed(id, topics))));
             assignor(strategy).assign(cluster, new GroupSubscription(first)).groupAssignment()
                 .forEach((id, assignment) -> owned.put(id, assignment.partitions()));
         }
-        if (scenario.equals("leave")) owned.remove(member(members / 2));
-        if (scenario.equals("join") || scenario.equals("mixed")) owned.put("joining", List.of());
+        if (scenario.startsWith("leave")) owned.remove(member(members / 2));
+        if (scenario.startsWith("join")) owned.put("joining", List.of());
         Map<String, ByteBuffer> group = new TreeMap<>();
-        for (Map.Entry<String, List<TopicPartition>> entry : owned.entrySet()) {
-            boolean other = scenario.equals("mixed") && entry.getKey().equals("joining");
-            group.put(entry.getKey(),
-                subscription(strategy, other ? topics.subList(0, 1) : topics, entry.getValue()));
-        }
+        owned.forEach((id, held) -> group.put(id, subscription(strategy, subscribed(id, topics), held)));
         return group;
+    }
+
+    static List<String> subscribed(String member, List<String> topics) {
+        return member.equals(SINGLE) ? topics.subList(0, 1) : topics;
     }
 
     static ByteBuffer subscription(String strategy, List<String> topics, List<TopicPartition> owned) {

@@ -90,10 +90,13 @@ def _put_names(
     """Names of one length are written together, as values of that many bytes."""
     by_size = np.argsort(name_size.astype(np.uint16), kind="stable")
     per_size = np.bincount(name_size)
+    sizes = np.array([len(name) for name in names])
+    position = np.empty(len(names), dtype=np.intp)
     end = 0
     for size in np.flatnonzero(per_size).tolist():
         begin, end = end, end + int(per_size[size])
         chosen = by_size[begin:end]
-        kind = f"V{size}"
-        table = np.array([name if len(name) == size else bytes(size) for name in names], dtype=kind)
-        buffer.put(kind, name_at[chosen], table[entry_topic[chosen]])
+        alike = np.flatnonzero(sizes == size)
+        position[alike] = np.arange(len(alike))
+        table = np.frombuffer(b"".join([names[topic] for topic in alike]), dtype=f"V{size}")
+        buffer.put(f"V{size}", name_at[chosen], table[position[entry_topic[chosen]]])

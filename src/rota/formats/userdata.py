@@ -39,8 +39,8 @@ def encode_sticky(owned: Partitions, generation: int) -> bytes:
 def decode_sticky(data: bytes) -> Ownership:
     """Sticky user data, version 0 or 1, of Java or kafka-python; garbage is no claim, with a note.
 
-    The bytes must be used up: that tells the forms apart, and no two of them ever fit the same
-    bytes with different partitions unless both are valid.
+    The bytes must be used up, which tells the forms apart: a version 1 cut by its generation is a
+    version 0, and the two bytes in front of kafka-python's make no sense as Java's count.
     """
     problem = None
     for version, start in ((1, 0), (0, 0), (1, 2), (0, 2)):
