@@ -34,6 +34,9 @@ class Holdings:
     @classmethod
     def of(cls, previous: IntArray, pool_of: IntArray | None, pools: int, members: int) -> Holdings:
         """Counts; ``pool_of`` is the pool of each partition, None if there is but one."""
+        if previous.max() == UNASSIGNED:
+            nothing = np.empty(0, dtype=np.intp)
+            return cls(nothing, 0, nothing, nothing, nothing, nothing)
         width = members + 1  # one more for partitions that nobody owned
         slot = previous.astype(np.intp)
         slot += 1
@@ -82,8 +85,10 @@ def expand(
     """The owner of each partition, so that each member has its share of each pool and keeps what
     it owned of it.
     """
-    owners = previous.copy()
     allotted = Allotted.of(shares)
+    if not len(held.count) and pool_of is None:
+        return _dealt(allotted)
+    owners = previous.copy()
     if len(held.count):
         _keep(owners, held, allotted, len(shares))
     free = (owners < 0).nonzero()[0]
@@ -132,6 +137,8 @@ def _dealt(allotted: Allotted) -> IntArray:
     if not len(rows):
         return np.empty(0, dtype=np.int32)
     pool, member, amount = allotted.pool[rows], allotted.member[rows], allotted.amount[rows]
+    if pool[0] == pool[-1]:
+        return _rounds(member.astype(np.int32), amount)
     first, receivers = _runs(pool)
     most = np.maximum.reduceat(amount, first)
     base = (most.cumsum() - most).repeat(receivers)
@@ -140,6 +147,16 @@ def _dealt(allotted: Allotted) -> IntArray:
     key = np.arange(int(amount.sum())) + shift.repeat(amount)
     order = _narrow(key).argsort(kind="stable")
     return member.astype(np.int32).repeat(amount)[order]
+
+
+def _rounds(member: IntArray, amount: Column) -> IntArray:
+    """The same for one pool: between two different amounts every round has the same receivers."""
+    pieces = []
+    done = 0
+    for mark in np.unique(amount).tolist():
+        pieces.append(np.tile(member[amount > done], mark - done))
+        done = mark
+    return np.concatenate(pieces)
 
 
 def _runs(column: Column) -> tuple[Column, Column]:
