@@ -72,7 +72,9 @@ def collect(run: Run, letters: Sequence[str]) -> list[Row]:
             run.notes.append(f"{letter} ({BENCHMARKS[letter]}) did not run: {error}")
             run.say(f"!! {letter} is LEFT OUT: {error}")
             continue
-        found += module.run(run)
+        for row in module.run(run):
+            run.say(f"   = {report.line(row)}")
+            found.append(row)
         run.say(f"   {time.monotonic() - start:.0f} s")
     return found
 

@@ -57,6 +57,12 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
+def line(row: Row) -> str:
+    """A row in words, for those who wait."""
+    peers = "".join(f", {name} {_time(taken, row.ours)}" for name, taken in row.theirs.items())
+    return f"{row.work}: Rota {_time(row.ours)}{peers}; met: {MET[row.met]}"
+
+
 def table(rows: Sequence[Row], *, markdown: bool = False) -> str:
     """All rows, their columns aligned; in Markdown, as a table of it."""
     lines = [HEADS, *map(cells, rows)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,6 +85,16 @@ def test_a_call_that_never_ends_is_stopped() -> None:
 
     with pytest.raises(TooLong), at_most(0.05):
         endless()
+
+
+def test_short_calls_are_not_lost_between_ticks() -> None:
+    def spin(_: None) -> None:
+        start = time.thread_time()
+        while time.thread_time() - start < 0.001:
+            pass
+
+    seconds, _ = best(lambda: None, spin, limit=5, budget=0.05)
+    assert seconds >= 0.001
 
 
 def test_peak_memory_leaves_the_input_out() -> None:
