@@ -45,25 +45,3 @@ def place(
     """What the strategy gives, in the notation."""
     cluster = Cluster(counts(topics), racks or {})
     return shown(assignor.assign(cluster, GroupSubscription.of(members(group))))
-
-
-def loads(placed: Mapping[str, str]) -> list[int]:
-    """How many partitions each member has, members in order."""
-    return [len(placed[member].split()) for member in sorted(placed)]
-
-
-def moved(before: Mapping[str, str], after: Mapping[str, str]) -> int:
-    """How many partitions left a member that is still there."""
-    owner = {p: member for member, given in after.items() for p in given.split()}
-    return sum(
-        owner[p] != member
-        for member, given in before.items()
-        if member in after
-        for p in given.split()
-    )
-
-
-def chain(assignor: Assignor) -> list[dict[str, str]]:
-    """Twelve partitions over two members, then four, then three, then two."""
-    sizes = (2, 4, 3, 2)
-    return [place(assignor, "f:12", " ".join(f"c{i}(f)" for i in range(n))) for n in sizes]

@@ -1,4 +1,4 @@
-"""Range: the worked examples, and the scenarios that Kafka's own tests hold it to."""
+"""Range: the scenarios that Kafka's own tests hold it to."""
 
 from __future__ import annotations
 
@@ -10,58 +10,7 @@ from rota.assignors.problem import Problem
 from rota.assignors.range import Range
 from rota.model.membership import GroupSubscription
 from rota.model.topic import Cluster
-from tests.unit.placing import chain, counts, loads, members, moved, place
-
-
-def run(topic: str, first: int, last: int) -> str:
-    return " ".join(f"{topic}-{number}" for number in range(first, last + 1))
-
-
-WORKED = {
-    "two topics of three": (
-        "t0:3 t1:3",
-        "C0(t0 t1) C1(t0 t1)",
-        {"C0": "t0-0 t0-1 t1-0 t1-1", "C1": "t0-2 t1-2"},
-    ),
-    "two by two": (
-        "T0:2 T1:2",
-        "C0(T0 T1) C1(T0 T1)",
-        {"C0": "T0-0 T1-0", "C1": "T0-1 T1-1"},
-    ),
-    "then T0 grows": (
-        "T0:3 T1:2",
-        "C0(T0 T1) C1(T0 T1)",
-        {"C0": "T0-0 T0-1 T1-0", "C1": "T0-2 T1-1"},
-    ),
-    "then T1 grows": (
-        "T0:3 T1:3",
-        "C0(T0 T1) C1(T0 T1)",
-        {"C0": "T0-0 T0-1 T1-0 T1-1", "C1": "T0-2 T1-2"},
-    ),
-    "ten over two": ("A:10", "C0(A) C1(A)", {"C0": run("A", 0, 4), "C1": run("A", 5, 9)}),
-    "seven over three": (
-        "A:7",
-        "c0(A) c1(A) c2(A)",
-        {"c0": "A-0 A-1 A-2", "c1": "A-3 A-4", "c2": "A-5 A-6"},
-    ),
-    "five over three": (
-        "A:5",
-        "c0(A) c1(A) c2(A)",
-        {"c0": "A-0 A-1", "c1": "A-2 A-3", "c2": "A-4"},
-    ),
-    "one member idle": ("t:2", "C0(t) C1(t) C2(t)", {"C0": "t-0", "C1": "t-1", "C2": ""}),
-    "mixed subscriptions": (
-        "t1:5 t2:7",
-        "c0(t1 t2) c1(t1 t2) c2(t1 t2) c3(t2) c4(t2)",
-        {
-            "c0": "t1-0 t1-1 t2-0 t2-1",
-            "c1": "t1-2 t1-3 t2-2 t2-3",
-            "c2": "t1-4 t2-4",
-            "c3": "t2-5",
-            "c4": "t2-6",
-        },
-    ),
-}
+from tests.unit.placing import counts, members, place
 
 KAFKA_TESTS = {
     "no topic": ("", "c1()", {"c1": ""}),
@@ -104,11 +53,6 @@ KAFKA_TESTS = {
 }
 
 
-@pytest.mark.parametrize(("topics", "group", "expected"), WORKED.values(), ids=WORKED)
-def test_worked_example(topics: str, group: str, expected: dict[str, str]) -> None:
-    assert place(Range(), topics, group) == expected
-
-
 @pytest.mark.parametrize("racks", ["", "brokers", "members", "both"])
 @pytest.mark.parametrize(("topics", "group", "expected"), KAFKA_TESTS.values(), ids=KAFKA_TESTS)
 def test_as_in_kafka_whatever_is_known_of_racks(
@@ -123,21 +67,6 @@ def test_as_in_kafka_whatever_is_known_of_racks(
     assert place(Range(), topics, group, everywhere if racks in {"brokers", "both"} else {}) == (
         expected
     )
-
-
-def test_seven_of_each_of_three_topics() -> None:
-    assert loads(place(Range(), "A:7 B:7 C:7", "c0(A B C) c1(A B C) c2(A B C)")) == [9, 6, 6]
-
-
-def test_seven_over_five() -> None:
-    placed = place(Range(), "t:7", " ".join(f"c{i}(t)" for i in range(5)))
-    assert loads(placed) == [2, 2, 1, 1, 1]
-
-
-def test_chain_moves_what_need_not_move() -> None:
-    steps = chain(Range())
-    assert [loads(step) for step in steps] == [[6, 6], [3, 3, 3, 3], [4, 4, 4], [6, 6]]
-    assert [moved(*pair) for pair in itertools.pairwise(steps)] == [9, 3, 2]
 
 
 def spread(topics: str, replicas: int, brokers: str) -> dict[str, list[tuple[str, ...]]]:

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rota.formats.javahash import java_key, java_sorted
+from rota.formats.javahash import java_key
 from rota.model.topic import IntArray
-
-__all__ = ["java_key", "java_sorted", "static_first"]
 
 
 def static_first(static_ids: Sequence[str | None]) -> IntArray:

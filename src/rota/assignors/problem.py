@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from rota.assignors.order import java_key, java_sorted
+from rota.formats.javahash import java_key, java_sorted
 from rota.model.membership import NO_GENERATION, Ownership, Subscription
 from rota.model.topic import Cluster, IntArray, Layout, Partitions
 
