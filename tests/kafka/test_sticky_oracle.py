@@ -21,6 +21,7 @@ from rota.assignors.cooperative import CooperativeSticky
 from rota.assignors.interface import Solution
 from rota.assignors.kafka import general
 from rota.assignors.kafka.hashing import walk
+from rota.assignors.kafka.held import holders
 from rota.assignors.problem import Problem
 from rota.assignors.sticky import Sticky, StickyFamily
 from rota.model.membership import UNASSIGNED, Member
@@ -136,13 +137,12 @@ def judge(case: Case, answer: str) -> Iterable[tuple[str, str]]:
     differs = java != solution.owners
     found = []
     if case.strategy == "cooperative-sticky":
-        handed = (java != UNASSIGNED) & held_by_another(problem, java)
-        withheld = (java == UNASSIGNED) & (solution.owners != UNASSIGNED)
+        handed = held_by_another(problem, java) & (java == solution.target)
         found += [(HANDED_OVER, "two owners at once")] * bool((differs & handed).any())
-        if problem.equal:
-            found += [(WITHHELD, "no owner for a round")] * bool((differs & withheld).any())
-            differs &= ~withheld
-        differs &= ~handed
+        _, doubled = holders(problem, walk(problem.members))
+        withheld = (java == UNASSIGNED) & doubled & problem.equal
+        found += [(WITHHELD, "no owner for a round")] * bool((differs & withheld).any())
+        differs &= ~(handed | withheld)
     if differs.any():
         reasons = [reason for reason in causes(case, problem) if reason != EARLIER]
         blamed = _blamed(reasons, f"differs: {java.tolist()} {solution.owners.tolist()}")
