@@ -1,10 +1,4 @@
-"""The order in which Java walks its hash tables, where Kafka's result depends on it.
-
-A table of ``java.util.HashMap`` or ``HashSet`` has a power of two of buckets, from 16 on, doubled
-when it is more than three quarters full. It is walked bucket by bucket, and within a bucket in
-order of insertion. (Java turns a bucket of more than eight into a tree; ids that collide like
-that do not arise by chance, and it is left out.)
-"""
+"""The order in which Java walks its hash tables, where Kafka's result depends on it."""
 
 from __future__ import annotations
 
@@ -12,38 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rota.assignors.order import java_key
+from rota.formats.javahash import CAPACITY, LOAD_FACTOR, hash_map_order
 from rota.model.topic import IntArray
 
-SMALLEST_TABLE = 16
 WORD = 0xFFFFFFFF
-
-
-def string_hash(text: str) -> int:
-    """``String.hashCode()``, as an unsigned number."""
-    units = java_key(text)
-    value = 0
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & WORD
-    return value
-
-
-def partition_hash(topic_hash: int, number: int) -> int:
-    """``TopicPartition.hashCode()``, as an unsigned number."""
-    return (31 * (31 + number) + topic_hash) & WORD
-
-
-def spread(value: int) -> int:
-    """The hash as a table uses it: the upper half is folded into the lower."""
-    return value ^ value >> 16
-
-
-def table_size(entries: int) -> int:
-    """How many buckets a table has after so many entries were put into it."""
-    size = SMALLEST_TABLE
-    while entries > size * 3 // 4:
-        size *= 2
-    return size
 
 
 def walk(members: Sequence[str]) -> IntArray:
@@ -52,9 +18,13 @@ def walk(members: Sequence[str]) -> IntArray:
     Members of one bucket stand in their own order, as if they had been inserted sorted: a
     leader's true order of insertion is that of the join response, which is not known here.
     """
-    buckets = table_size(len(members)) - 1
-    found = np.array([spread(string_hash(member)) & buckets for member in members], dtype=np.int64)
-    return np.argsort(found, kind="stable").astype(np.int32)
+    return np.array(hash_map_order(members), dtype=np.int32)
+
+
+def partition_spread(topic_hash: int, number: int) -> int:
+    """``TopicPartition.hashCode()`` as a table uses it: the upper half folded into the lower."""
+    value = (31 * (31 + number) + topic_hash) & WORD
+    return value ^ value >> 16
 
 
 class PartitionSet:
@@ -64,7 +34,7 @@ class PartitionSet:
 
     def __init__(self, topic_hash: int) -> None:
         self._hash = topic_hash
-        self._buckets = SMALLEST_TABLE
+        self._buckets = CAPACITY
         self._spread: dict[int, int] = {}  # by number, in order of insertion
 
     def __len__(self) -> int:
@@ -72,8 +42,9 @@ class PartitionSet:
 
     def add(self, number: int) -> None:
         """Puts a partition in; a table that has grown never shrinks."""
-        self._spread[number] = spread(partition_hash(self._hash, number))
-        self._buckets = max(self._buckets, table_size(len(self._spread)))
+        self._spread[number] = partition_spread(self._hash, number)
+        while len(self._spread) > LOAD_FACTOR * self._buckets:
+            self._buckets *= 2
 
     def remove(self, number: int) -> None:
         """Takes a partition out."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rota.assignors.kafka.hashing import PartitionSet, string_hash
+from rota.assignors.kafka.hashing import PartitionSet
+from rota.formats.javahash import java_hash
 from rota.model.topic import Layout
 
 
@@ -46,5 +47,5 @@ class Movements:
         self._origin[partition] = origin
         pair = (topic, origin, taker)
         if pair not in self._pairs:
-            self._pairs[pair] = PartitionSet(string_hash(self._layout.topics[topic]))
+            self._pairs[pair] = PartitionSet(java_hash(self._layout.topics[topic]))
         self._pairs[pair].add(number)
