@@ -78,8 +78,8 @@ def java() -> Peer:
         command = launcher.command("AssignBench", heap=HEAP)
     except launcher.Unavailable as error:
         raise Unavailable(str(error)) from error
-    found = re.search(r"kafka-clients-(.+)\.jar", " ".join(p.name for p in launcher.LIBS.iterdir()))
-    return Peer(JAVA, f"kafka-clients {found[1] if found else '?'}", tuple(command))
+    (jar,) = launcher.LIBS.glob("kafka-clients-*.jar")
+    return Peer(JAVA, jar.stem.replace("clients-", "clients "), tuple(command))
 
 
 def go_command() -> str:
