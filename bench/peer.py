@@ -84,7 +84,7 @@ def java() -> Peer:
 
 def go_command() -> str:
     """Go's own command: on the path, or where Go's installation guide puts it."""
-    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    found = shutil.which("go")
     if found is None:
         raise Unavailable("no go on the path")
     return found
