@@ -24,7 +24,7 @@ from rota.model.topic import Cluster, IntArray
 from tests.kafka.sticky_cases import case
 from tests.unit.sticky_group import Group, every_strategy
 
-SOLVERS = ["kafka"]
+SOLVERS = ["kafka", "exact"]
 every_solver = pytest.mark.parametrize("solver", SOLVERS)
 
 
