@@ -74,8 +74,12 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         self.members = before.members
         self.skipped_topics = before.skipped_topics
 
+    def partitions(self, member: str) -> Partitions:
+        """What a member is given, as columns."""
+        return self._checked.result[member].partitions
+
     def __getitem__(self, member: str) -> dict[str, tuple[int, ...]]:
-        given = self._checked.result[member].partitions.by_topic()
+        given = self.partitions(member).by_topic()
         return {topic: tuple(sorted(given[topic])) for topic in sorted(given)}
 
     def __iter__(self) -> Iterator[str]:
@@ -266,6 +270,6 @@ def assign(  # noqa: PLR0913 (all but two are options)
 def carried_out(plan: Plan, members: Iterable[Member], generation: int) -> list[Member]:
     """The same members once the plan has been carried out, as of this generation."""
     return [
-        replace(member, owned=Partitions.of(plan[member.id]), generation=generation)
+        replace(member, owned=plan.partitions(member.id), generation=generation)
         for member in members
     ]
