@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -14,12 +14,18 @@ from rota.assignors import exact
 from rota.assignors.claims import previous_owners
 from rota.assignors.interface import Assignor
 from rota.assignors.problem import Problem
-from rota.assignors.registry import StrategySpec, common_protocol, resolve_all
+from rota.assignors.registry import StrategyList, common_protocol, resolve_all
 from rota.assignors.rules import Checked, assign_checked
 from rota.assignors.sticky import Expired, Sticky, StickyFamily, unlimited
 from rota.errors import InputError
-from rota.model.membership import UNASSIGNED, GroupSubscription, Member, RebalanceProtocol
-from rota.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
+from rota.model.membership import (
+    UNASSIGNED,
+    GroupAssignment,
+    GroupSubscription,
+    Member,
+    RebalanceProtocol,
+)
+from rota.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions, first_few
 
 DEFAULT_BUDGET_MS = 5_000
 """``assign.budget.ms``: how long the exact solver may look for fewer moves."""
@@ -27,14 +33,20 @@ DEFAULT_BUDGET_MS = 5_000
 ReplicaRacks: TypeAlias = Mapping[str, Sequence[Iterable[str]]]
 
 
-def budget_of(milliseconds: int) -> Callable[[], Expired]:
+@dataclass(frozen=True, slots=True)
+class Budget:
     """A time budget: each call starts it afresh and gives the question whether it is used up."""
 
-    def start() -> Expired:
-        deadline = time.monotonic() + milliseconds / 1000
-        return lambda: time.monotonic() > deadline
+    milliseconds: int
 
-    return start
+    def __post_init__(self) -> None:
+        if not isinstance(self.milliseconds, int) or self.milliseconds < 0:
+            raise InputError(f"budget_ms: {self.milliseconds!r} is not a number of milliseconds")
+
+    def __call__(self) -> Expired:
+        """Starts the clock."""
+        deadline = time.monotonic() + self.milliseconds / 1000
+        return lambda: time.monotonic() > deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +75,12 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         checked: Checked,
         before: Problem,
         left: Sequence[Member],
+        unsubscribed: Sequence[str],
     ) -> None:
         self._checked = checked
         self._before = before
         self._left = left
+        self._unsubscribed = unsubscribed
         self._assignor = assignors[0]
         self.strategy = self._assignor.name
         self.solver = self._assignor.solver if isinstance(self._assignor, StickyFamily) else None
@@ -93,10 +107,12 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
     def to_dict(self) -> dict[str, dict[str, list[int]]]:
         """``{"C0": {"t0": [0, 1]}}``."""
-        return {
-            member: {topic: list(numbers) for topic, numbers in self[member].items()}
-            for member in self.members
-        }
+        return _written(self._checked.result)
+
+    def target_dict(self) -> dict[str, dict[str, list[int]]]:
+        """The same once everything that a cooperative round withholds has been handed over."""
+        target = self._checked.result.target
+        return self.to_dict() if target is None else _written(GroupAssignment(target))
 
     def owners(self, topic: str) -> IntArray:
         """For each partition of a topic the position of its owner in ``members``, -1 for none.
@@ -206,7 +222,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     @cached_property
     def _fewest(self) -> tuple[int, tuple[str, ...]]:
         problem = replace(self._before, racks=None)
-        best = exact.solve(problem, budget_of(DEFAULT_BUDGET_MS)())
+        best = exact.solve(problem, Budget(DEFAULT_BUDGET_MS)())
         moved = (self._previous != UNASSIGNED) & (best.owners != self._previous)
         return int(moved.sum()), best.notes
 
@@ -220,19 +236,37 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         """Moves beyond the fewest; below zero where a strategy moves less by balancing worse."""
         return self.moved - self.moved_min
 
-    @property
+    @cached_property
+    def local(self) -> int | None:
+        """Partitions that end with a member in a rack that holds a replica; None without racks."""
+        racks = self._before.racks
+        if racks is None:
+            return None
+        target = self._checked.result.target
+        owners = self._owners if target is None else target.owners
+        rack = np.where(owners == UNASSIGNED, -1, racks.member[owners])
+        return int((racks.local[racks.set_of, rack] & (rack >= 0)).sum())
+
+    @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a person should know: claims dropped, topics skipped, limits met."""
-        skipped = tuple(
+        said = [*self._before.notes, *self._checked.result.notes]
+        claims = self._before.claims
+        disputed = claims.subscribed & (self._previous[claims.partition] == UNASSIGNED)
+        if disputed.any():
+            numbers = np.unique(claims.partition[disputed])
+            names = first_few([str(partition) for partition in self._before.layout.pick(numbers)])
+            said.append(f"owned by several in one generation, so nobody's claim counts: {names}")
+        said += [
             f"topic {topic!r} has no metadata or no partitions: skipped"
             for topic in self.skipped_topics
-        )
-        found = dict.fromkeys(self._before.notes + self._checked.result.notes + skipped)
-        return tuple(found)
+        ]
+        said += [f"nobody subscribes to topic {topic!r}" for topic in self._unsubscribed]
+        return tuple(dict.fromkeys(said))
 
 
 def assign(  # noqa: PLR0913 (all but two are options)
-    strategy: StrategySpec | Sequence[StrategySpec],
+    strategy: StrategyList,
     partitions: Mapping[str, int],
     members: Iterable[Member],
     *,
@@ -253,7 +287,7 @@ def assign(  # noqa: PLR0913 (all but two are options)
     :param left: members that have just left, for :attr:`Plan.orphaned`
     :param budget_ms: how long the exact solver may look for fewer moves; None for ever
     """
-    budget = unlimited if budget_ms is None else budget_of(budget_ms)
+    budget = unlimited if budget_ms is None else Budget(budget_ms)
     assignors = resolve_all(strategy, solver=solver, budget=budget)
     cluster = Cluster(partitions, racks or {})
     listed = list(members)
@@ -264,7 +298,14 @@ def assign(  # noqa: PLR0913 (all but two are options)
         # An eager member gives everything up before it joins, so the leader never sees it.
         # Sticky alone remembers, in its user data: so does [cooperative-sticky, range] not.
         group = GroupSubscription.of(replace(m, owned=NO_PARTITIONS) for m in listed)
-    return Plan(assignors, assign_checked(assignors[0], cluster, group), before, tuple(left))
+    checked = assign_checked(assignors[0], cluster, group)
+    unsubscribed = sorted(set(partitions).difference(before.layout.topics, before.skipped_topics))
+    return Plan(assignors, checked, before, tuple(left), unsubscribed)
+
+
+def _written(assignment: GroupAssignment) -> dict[str, dict[str, list[int]]]:
+    given = {member: assignment[member].partitions.by_topic() for member in sorted(assignment)}
+    return {m: {topic: sorted(given[m][topic]) for topic in sorted(given[m])} for m in given}
 
 
 def carried_out(plan: Plan, members: Iterable[Member], generation: int) -> list[Member]:

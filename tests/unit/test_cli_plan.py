@@ -200,7 +200,11 @@ def test_a_bad_case_file(rota: Run, tmp_path: Path, text: str, said: str) -> Non
         ((EXAMPLE, "--members", "3"), 2, "describe a group without a case file"),
         ((EXAMPLE, "--compare", "--max-moves", "3"), 2, "--max-moves needs one strategy"),
         ((EXAMPLE, "--add", "-1"), 2, "must not be negative"),
-        ((EXAMPLE, "--strategy", "rnage"), 4, "unknown strategy 'rnage': known are range"),
+        (
+            (EXAMPLE, "--strategy", "rnage"),
+            4,
+            "'rnage': did you mean 'range'? known",
+        ),
         ((EXAMPLE, "--solver", "fast"), 4, "unknown solver 'fast': known are exact, kafka"),
         ((EXAMPLE, "--remove", "C9"), 4, "--remove 'C9': no such member; members are billing-0"),
         ((EXAMPLE, "--partitions", "t"), 2, "--partitions 't': must be TOPIC=N"),

@@ -82,8 +82,13 @@ def test_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("rnage", r"unknown strategy 'rnage': known are range, roundrobin, sticky, cooper"),
+        (
+            "rnage",
+            r"'rnage': did you mean 'range'\? known are range, roundrobin, sticky",
+        ),
         ("", "unknown strategy ''"),
+        ("StickyAssignor", r"did you mean 'org.apache.kafka.clients.consumer.StickyAssignor'\?"),
+        ("cooperative_sticky", r"did you mean 'cooperative-sticky'\?"),
         ("no.such.module:Class", "'no.such.module:Class' cannot be loaded: ModuleNotFoundError"),
         ("tests.unit.test_registry:Missing", "cannot be loaded: AttributeError"),
         ("json:JSONDecoder", "is not a subclass of rota.Assignor"),

@@ -19,27 +19,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from aiokafka.cluster import ClusterMetadata
-from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
-from aiokafka.coordinator.protocol import (
-    ConsumerProtocolMemberAssignment,
-    ConsumerProtocolMemberMetadata,
-)
+try:
+    from aiokafka.cluster import ClusterMetadata
+    from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+    from aiokafka.coordinator.protocol import (
+        ConsumerProtocolMemberAssignment,
+        ConsumerProtocolMemberMetadata,
+    )
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{error}: pip install 'rota[aiokafka]'") from error
 
 from rota.adapters.leading import lead
 from rota.assignors.interface import Assignor
-from rota.assignors.registry import StrategySpec, resolve_all
+from rota.assignors.registry import StrategyList, resolve_all
 from rota.errors import InputError
 from rota.model.membership import NO_GENERATION, Assignment, RebalanceProtocol, Subscription
 from rota.model.topic import Cluster, Partitions
-from rota.plan import DEFAULT_BUDGET_MS, budget_of
+from rota.plan import DEFAULT_BUDGET_MS, Budget
 
 VERSION = 0
 """Of subscriptions and assignments: the only one whose fields aiokafka has."""
 
 
 def adapt(
-    *strategies: StrategySpec, solver: str = "exact", budget_ms: int = DEFAULT_BUDGET_MS
+    *strategies: StrategyList,
+    solver: str = "exact",
+    budget_ms: int = DEFAULT_BUDGET_MS,
 ) -> list[AbstractPartitionAssignor]:
     """The value for ``partition_assignment_strategy``, strategies in order of preference.
 
@@ -47,7 +52,7 @@ def adapt(
     a class or instance of :class:`rota.Assignor`. Sticky remembers what its consumer owns: call
     this once for each consumer.
     """
-    found = resolve_all(strategies, solver=solver, budget=budget_of(budget_ms))
+    found = resolve_all(strategies, solver=solver, budget=Budget(budget_ms))
     for assignor in found:
         if RebalanceProtocol.COOPERATIVE in assignor.protocols:
             raise InputError(

@@ -21,22 +21,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
-from kafka.coordinator.assignors.abstract import RebalanceProtocol as LibraryProtocol
-from kafka.protocol.consumer.group import JoinGroupResponse
-from kafka.protocol.consumer.metadata import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-)
-from kafka.structs import TopicPartition as LibraryPartition
+try:
+    from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+    from kafka.coordinator.assignors.abstract import RebalanceProtocol as LibraryProtocol
+    from kafka.protocol.consumer.group import JoinGroupResponse
+    from kafka.protocol.consumer.metadata import (
+        ConsumerProtocolAssignment,
+        ConsumerProtocolSubscription,
+    )
+    from kafka.structs import TopicPartition as LibraryPartition
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{error}: pip install 'rota[kafka-python]'") from error
 
 from rota.adapters.leading import lead
 from rota.assignors.interface import Assignor
-from rota.assignors.registry import StrategySpec, common_protocol, resolve, resolve_all
+from rota.assignors.registry import (
+    StrategyList,
+    StrategySpec,
+    common_protocol,
+    listed,
+    resolve,
+    resolve_all,
+)
 from rota.errors import InputError
 from rota.model.membership import NO_GENERATION, Assignment, RebalanceProtocol, Subscription
 from rota.model.topic import NO_PARTITIONS, Cluster, Partitions
-from rota.plan import DEFAULT_BUDGET_MS, budget_of
+from rota.plan import DEFAULT_BUDGET_MS, Budget
 
 VERSION = 3
 """Of subscriptions and assignments: the first that has owned partitions, generation and rack."""
@@ -70,7 +80,7 @@ class Metadata(Protocol):
 
 
 def adapt(
-    *strategies: StrategySpec,
+    *strategies: StrategyList,
     solver: str = "exact",
     budget_ms: int = DEFAULT_BUDGET_MS,
     rack: str | None = None,
@@ -86,8 +96,9 @@ def adapt(
     consumers that are given the same list share nothing; a strategy given as an instance is
     theirs in common.
     """
-    budget = budget_of(budget_ms)
-    found = resolve_all(strategies, solver=solver, budget=budget)
+    budget = Budget(budget_ms)
+    wanted = listed(strategies)
+    found = resolve_all(wanted, solver=solver, budget=budget)
     protocol = common_protocol(found)
     if protocol is RebalanceProtocol.COOPERATIVE and len(found) > 1:
         # the others would state that this member owns nothing, and what it keeps be given away
@@ -107,8 +118,7 @@ def adapt(
         return Adapted
 
     return [
-        adapted(strategy, assignor.name)
-        for strategy, assignor in zip(strategies, found, strict=True)
+        adapted(strategy, assignor.name) for strategy, assignor in zip(wanted, found, strict=True)
     ]
 
 

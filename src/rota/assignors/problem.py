@@ -16,12 +16,11 @@ import numpy.typing as npt
 
 from rota.formats.javahash import java_key, java_sorted
 from rota.model.membership import NO_GENERATION, Ownership, Subscription
-from rota.model.topic import Cluster, IntArray, Layout, Partitions
+from rota.model.topic import Cluster, IntArray, Layout, Partitions, TopicPartition, first_few
+
+GONE = "claims on partitions that do not exist dropped"
 
 BoolArray = npt.NDArray[np.bool_]
-
-EXAMPLES = 3
-"""How many dropped claims a note names before it counts the rest."""
 
 
 def stated(subscription: Subscription) -> Ownership:
@@ -171,7 +170,10 @@ def _claims(  # noqa: PLR0913, PLR0917 (columns of one table)
         if held.note is not None
     ]
     partition, member_column, dropped = _numbered([held.partitions for held in owned], layout)
-    said += [(member, _dropped_note(members[member], names)) for member, names in dropped.items()]
+    said += [
+        (member, f"member {members[member]!r}: {GONE}: {first_few([str(p) for p in sorted(rows)])}")
+        for member, rows in dropped.items()
+    ]
     notes = [note for _, note in sorted(said, key=lambda row: row[0])]
     subscribed = np.ones(len(partition), dtype=np.bool_)
     if len(partition):
@@ -189,7 +191,7 @@ def _claims(  # noqa: PLR0913, PLR0917 (columns of one table)
 
 def _numbered(
     owned: list[Partitions], layout: Layout
-) -> tuple[IntArray, IntArray, dict[int, list[str]]]:
+) -> tuple[IntArray, IntArray, dict[int, list[TopicPartition]]]:
     """Claimed partitions as numbers, with their members; those that do not exist are left out and
     named, by member.
     """
@@ -213,22 +215,15 @@ def _numbered(
     exists = topic >= 0
     if len(layout.topics):
         exists &= (numbers >= 0) & (numbers < layout.counts[topic])
-    dropped: dict[int, list[str]] = {}
+    dropped: dict[int, list[TopicPartition]] = {}
     if not exists.all():
         names = [name for listing in listings for name in listing]
         for row in np.flatnonzero(~exists).tolist():
-            text = f"{names[named[row]]}-{numbers[row]}"
-            dropped.setdefault(int(member[row]), []).append(text)
+            claimed = TopicPartition(names[named[row]], int(numbers[row]))
+            dropped.setdefault(int(member[row]), []).append(claimed)
         topic, numbers, member = topic[exists], numbers[exists], member[exists]
     # the largest number fits: a cluster has at most MAX_PARTITIONS
     return layout.starts.astype(np.int32)[topic] + numbers, member, dropped
-
-
-def _dropped_note(member: str, dropped: list[str]) -> str:
-    dropped = sorted(dropped)
-    shown = ", ".join(dropped[:EXAMPLES])
-    more = f" and {len(dropped) - EXAMPLES} more" if len(dropped) > EXAMPLES else ""
-    return f"member {member!r}: claims on partitions that do not exist dropped: {shown}{more}"
 
 
 def _unique_rows(partition: IntArray, member: IntArray) -> tuple[IntArray, IntArray]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from rota.assignors.cooperative import CooperativeSticky
 from rota.assignors.interface import Assignor
@@ -33,7 +35,9 @@ JAVA_CLASSES: Mapping[str, type[Assignor]] = {
 DEFAULT_LIST = ("range", "cooperative-sticky")
 """Kafka's default ``partition.assignment.strategy``; runs eager until range is dropped from it."""
 
-StrategySpec = str | type[Assignor] | Assignor
+StrategySpec: TypeAlias = str | type[Assignor] | Assignor
+StrategyList: TypeAlias = "StrategySpec | Sequence[StrategyList]"
+"""As in ``partition.assignment.strategy``: one, several, or several in one string."""
 
 
 def resolve(
@@ -63,27 +67,30 @@ def resolve(
 
 
 def resolve_all(
-    strategies: StrategySpec | Sequence[StrategySpec],
+    strategies: StrategyList,
     *,
     solver: str = "exact",
     budget: Callable[[], Expired] = unlimited,
 ) -> tuple[Assignor, ...]:
-    """A whole list in order of preference; a string may hold several, separated by commas."""
-    listed: Sequence[StrategySpec]
-    if isinstance(strategies, str):
-        listed = [name.strip() for name in strategies.split(",")]
-    elif isinstance(strategies, Sequence):
-        listed = strategies
-    else:
-        listed = [strategies]
-    if not listed:
+    """A whole list in order of preference."""
+    names_and_classes = listed(strategies)
+    if not names_and_classes:
         raise InputError("the list of strategies is empty")
-    found = tuple(resolve(strategy, solver=solver, budget=budget) for strategy in listed)
+    found = tuple(resolve(one, solver=solver, budget=budget) for one in names_and_classes)
     names = [assignor.name for assignor in found]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two strategies in the list have the name {name!r}")
     return found
+
+
+def listed(strategies: StrategyList) -> list[StrategySpec]:
+    """One by one: strings are split at commas, as in ``partition.assignment.strategy``."""
+    if isinstance(strategies, str):
+        return [name.strip() for name in strategies.split(",")]
+    if isinstance(strategies, Sequence):
+        return [one for strategy in strategies for one in listed(strategy)]
+    return [strategies]
 
 
 def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
@@ -112,8 +119,11 @@ def _load(strategy: str) -> object:
         return _import(strategy)
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=strategy):
         return _import(point.value)
+    names = {name.rpartition(".")[2].lower(): name for name in (*JAVA_CLASSES, *known())}
+    near = difflib.get_close_matches(strategy.rpartition(".")[2].lower(), names, n=1)
     raise UnknownStrategy(
-        f"unknown strategy {strategy!r}: known are {', '.join(known())}, "
+        f"unknown strategy {strategy!r}: {f'did you mean {names[near[0]]!r}? ' if near else ''}"
+        f"known are {', '.join(known())}, Java's class names, "
         "or a class of yours as package.module:Class"
     )
 

@@ -17,7 +17,8 @@ no-hand-over    cooperative: nothing is given that another live member still hol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,10 +34,7 @@ from rota.model.membership import (
     RebalanceProtocol,
     Subscription,
 )
-from rota.model.topic import Cluster, IntArray, Partitions, TopicPartition
-
-EXAMPLES = 3
-"""How many offenders an error names before it counts the rest."""
+from rota.model.topic import Cluster, IntArray, Partitions, first_few
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +76,9 @@ def _run(
         result: object = assignor.assign(cluster, group)
     except BrokenRule:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StrategyFailed(
-            f"strategy {assignor.name!r} raised {type(error).__name__}: {error}"
+            f"strategy {assignor.name!r} raised {type(error).__name__}: {error}{_place(error)}"
         ) from error
     if not isinstance(result, GroupAssignment):
         raise BrokenRule(
@@ -89,6 +87,12 @@ def _run(
             f"assign returned {type(result).__name__}, not a GroupAssignment",
         )
     return result
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
 def _rows(
@@ -101,11 +105,11 @@ def _rows(
         return partition, placement.owners[partition]
     missing = [member for member in problem.members if member not in result]
     if missing:
-        raise BrokenRule(assignor.name, "all-members", f"no entry for {_listed(missing)}")
+        raise BrokenRule(assignor.name, "all-members", f"no entry for {first_few(missing)}")
     position = {member: index for index, member in enumerate(problem.members)}
     strangers = sorted(str(member) for member in result if member not in position)
     if strangers:
-        raise BrokenRule(assignor.name, "only-members", f"not in the group: {_listed(strangers)}")
+        raise BrokenRule(assignor.name, "only-members", f"not in the group: {first_few(strangers)}")
     partitions: list[int] = []
     members: list[int] = []
     for member in problem.members:
@@ -146,7 +150,7 @@ def _check_rows(
     layout = problem.layout
 
     def named(numbers: Iterable[int]) -> str:
-        return _listed([_name(layout.at(number)) for number in numbers])
+        return first_few([str(layout.at(number)) for number in numbers])
 
     allowed = problem.subscribes[problem.class_of[member], layout.topic_of[partition]]
     if not allowed.all():
@@ -178,12 +182,3 @@ def _check_rows(
         raise BrokenRule(
             assignor.name, "all-owned", f"without an owner: {named(np.flatnonzero(unowned))}"
         )
-
-
-def _name(partition: TopicPartition) -> str:
-    return f"{partition.topic}-{partition.partition}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - EXAMPLES} more" if len(names) > EXAMPLES else ""
-    return ", ".join(names[:EXAMPLES]) + more

@@ -77,6 +77,8 @@ class Member:
         static_id: str | None = None,
         rack: str | None = None,
     ) -> None:
+        if not isinstance(id, str):
+            raise InputError(f"member {id!r}: the id must be text")
         if isinstance(topics, str):
             raise InputError(f"member {id!r}: topics must be a list of names, not {topics!r}")
         object.__setattr__(self, "id", id)
@@ -118,6 +120,8 @@ class GroupSubscription(Mapping[str, Subscription]):
         found: dict[str, Subscription] = {}
         static: dict[str, str] = {}
         for member in members:
+            if not isinstance(member, Member):
+                raise InputError(f"members must be rota.Member objects, not {member!r}")
             if member.id in found:
                 raise InputError(f"member {member.id!r} is listed twice")
             if member.static_id is not None:

@@ -24,9 +24,28 @@ class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
-def _frozen(values: object) -> IntArray:
-    array = np.array(values, dtype=np.int32)
+
+EXAMPLES = 3
+"""How many names a note or an error lists before it counts the rest."""
+
+
+def first_few(names: Sequence[str]) -> str:
+    """``a, b, c and 7 more``: enough for a person to know what is meant."""
+    more = f" and {len(names) - EXAMPLES} more" if len(names) > EXAMPLES else ""
+    return ", ".join(names[:EXAMPLES]) + more
+
+
+def _frozen(values: Sequence[int]) -> IntArray:
+    given = np.array(values) if len(values) else np.empty(0, dtype=np.int32)
+    if given.dtype.kind not in "iu":
+        raise TypeError("partitions must be whole numbers")
+    limits = np.iinfo(np.int32)
+    if len(given) and not (limits.min <= given.min() and given.max() <= limits.max):
+        raise OverflowError("partitions must fit 32 bits")
+    array: IntArray = given.astype(np.int32)
     array.setflags(write=False)
     return array
 
@@ -103,6 +122,8 @@ class Cluster:
     racks: Mapping[str, Sequence[Iterable[str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.partitions, Mapping):
+            raise InputError(f"partitions must be {{topic: count}}, not {self.partitions!r}")
         for topic, count in self.partitions.items():
             if not isinstance(count, (int, np.integer)) or isinstance(count, bool):
                 raise InputError(f"partitions[{topic!r}]: {count!r} is not a whole number")
@@ -110,6 +131,9 @@ class Cluster:
                 raise InputError(f"partitions[{topic!r}]: {count} is negative")
         if sum(self.partitions.values()) > MAX_PARTITIONS:
             raise InputError(f"partitions: more than {MAX_PARTITIONS} in all")
+        self._check_racks()
+
+    def _check_racks(self) -> None:
         for topic, racks in self.racks.items():
             if topic not in self.partitions:
                 raise InputError(f"racks[{topic!r}]: no such topic in partitions")
