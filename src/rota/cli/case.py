@@ -62,7 +62,7 @@ class Case:
 def read_case(text: str, source: str) -> Case:
     """A case from JSON; whatever is wrong is named by its path in the file."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=_no_duplicates)
     except ValueError as error:
         raise InputError(f"{source}: not JSON: {error}") from None
     except RecursionError:
@@ -166,6 +166,16 @@ class _Reader:
             static_id=self.optional_string(fields.get("static_id"), f"{path}.static_id"),
             rack=self.optional_string(fields.get("rack"), f"{path}.rack"),
         )
+
+
+def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """JSON lets a key stand twice, and the first would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object")
+    return found
 
 
 def _kind(value: object) -> str:

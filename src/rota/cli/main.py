@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from rota import __version__
-from rota.cli import plan
-from rota.errors import RotaError
+if TYPE_CHECKING:
+    import argparse
+
+DEBUG = "ROTA_DEBUG"
+"""Set it to see the traceback of a bug."""
 
 
 class Exit(IntEnum):
@@ -21,22 +23,29 @@ class Exit(IntEnum):
     USAGE = 2
     UNREACHABLE = 3
     BAD_INPUT = 4
+    BUG = 70
     INTERRUPTED = 130
 
 
-EXIT_CODES = """\
+EXIT_CODES = f"""\
 exit codes:
   0    done
-  1    a limit that you gave was met (--max-moves)
+  1    a limit that you gave is exceeded (--max-moves)
   2    the command line is wrong
   3    a file or a server cannot be reached or read
   4    bad input, named in one line
+  70   a bug in Rota; with {DEBUG}=1 its traceback is shown
   130  interrupted
 """
 
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
+    import argparse  # noqa: PLC0415
+
+    from rota import __version__  # noqa: PLC0415
+    from rota.cli import plan  # noqa: PLC0415
+
     top = argparse.ArgumentParser(
         prog="rota",
         description="Kafka's consumer groups: who gets which partition, and what moves.",
@@ -50,22 +59,42 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and gives its exit code."""
-    args = parser().parse_args(arguments)
+    """Runs a command and gives its exit code.
+
+    What takes time, imports included, happens within, so that Ctrl-C is met at any moment.
+    """
     try:
-        limit_met = args.run(args)
-        sys.stdout.flush()
+        return _run(arguments)
     except KeyboardInterrupt:
         return _said("interrupted", Exit.INTERRUPTED)
     except BrokenPipeError:
         # the reader (head, less) has seen enough; keep Python from complaining at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.DONE
-    except RotaError as error:
-        return _said(str(error), Exit.BAD_INPUT)
     except OSError as error:
         return _said(f"{error.filename or 'output'}: {error.strerror}", Exit.UNREACHABLE)
-    return Exit.LIMIT if limit_met else Exit.DONE
+    except MemoryError:
+        return _said("this group is too large for the machine's memory", Exit.BAD_INPUT)
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        bug = f"a bug in Rota: {type(error).__name__}: {error} ({DEBUG}=1 shows where)"
+        return _said(bug, Exit.BUG)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    from rota.errors import RotaError  # noqa: PLC0415
+
+    for stream in (sys.stdout, sys.stderr):
+        # a name that the terminal's encoding cannot show is escaped, not an error
+        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    try:
+        args = parser().parse_args(arguments)
+        exceeded = args.run(args)
+        sys.stdout.flush()
+    except RotaError as error:
+        return _said(str(error), Exit.BAD_INPUT)
+    return Exit.LIMIT if exceeded else Exit.DONE
 
 
 def _said(message: str, code: Exit) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +19,8 @@ from rota.plan import DEFAULT_BUDGET_MS, Plan, assign, carried_out
 
 DESCRIPTION = """\
 Who would get which partition under a strategy, what would move and from whom, against the
-fewest that must. The group comes from a case file or from flags; --add, --remove and
---partitions change it, and the plan shows the rebalance that follows.
+fewest that must. The group comes from a case file or from flags; --add, --member, --remove
+and --partitions change it, and the plan shows the rebalance that follows.
 """
 
 EXAMPLES = """\
@@ -29,10 +29,14 @@ examples:
       the rebalance that the group in the file is about to have
   rota plan group.json --remove C2 --compare
       every strategy side by side when C2 leaves
-  rota plan --partitions orders=12 --members 4 --add 1 --strategy sticky
+  rota plan --partitions orders=12,payments=6 --members 4 --add 1 --strategy sticky
       a group of four that has settled, and a fifth member joins
-  rota plan group.json --add 2 --strategy mypackage.mine:MyAssignor --max-moves 10
-      a strategy of your own; exit code 1 if more than 10 partitions move
+  rota plan --partitions orders=12 --members 4 --from range --strategy cooperative-sticky
+      a group that has run under range changes its strategy
+  rota plan group.json --add 2 --strategy cooperative-sticky --solver kafka --max-moves 10
+      for CI: exit code 1 if more than 10 partitions move, as Java consumers would do it
+  rota plan group.json --strategy mine:MyAssignor
+      a strategy of your own, class MyAssignor in mine.py
   rota plan group.json --json | jq .moved
 
 case file:
@@ -41,10 +45,14 @@ case file:
                 "static_id": null, "rack": null}]}
   partitions, members, id and topics are needed; racks: {"t0": [["r1", "r2"], ["r2"], []]}
 
-Where nobody owns anything and the group is changed, its state before the change is what the same
-strategy would have given it.
+Where nobody owns anything, the state before a change is what the same strategy, or the one of
+--from, would have given.
 
 """
+
+MOST_MEMBERS = 100_000
+MOST = 2**31 - 1
+"""Beyond these a number on the command line is a slip."""
 
 COMPARED = tuple(
     (strategy, solver)
@@ -73,20 +81,29 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         "--partitions",
         action="append",
         default=[],
-        metavar="TOPIC=N",
-        help="a topic's partition count; with a case file, its count after the change",
+        metavar="TOPIC=N,...",
+        help="partition counts of topics; with a case file, their counts after the change",
     )
     group.add_argument(
-        "--members", type=int, metavar="N", help="N members, subscribed to all topics"
+        "--members",
+        type=_up_to(MOST_MEMBERS),
+        metavar="N",
+        help="N members, subscribed to all topics",
     )
     group.add_argument(
         "--member",
         action="append",
         default=[],
         metavar="ID[=TOPIC,...]",
-        help="a member and its topics (all, if none are named)",
+        help="a member and its topics (all, if none are named); with a case file, it joins",
     )
-    group.add_argument("--add", type=int, default=0, metavar="N", help="N members join")
+    group.add_argument(
+        "--add",
+        type=_up_to(MOST_MEMBERS),
+        default=0,
+        metavar="N",
+        help="N members join, subscribed as most of the others are",
+    )
     group.add_argument(
         "--remove", action="append", default=[], metavar="ID", help="this member leaves"
     )
@@ -99,12 +116,24 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         f"partition.assignment.strategy (default: Kafka's own, {','.join(DEFAULT_LIST)})",
     )
     strategy.add_argument(
-        "--solver", default="exact", metavar="|".join(SOLVERS), help="for the sticky strategies"
+        "--solver",
+        default="exact",
+        metavar="|".join(SOLVERS),
+        help="for the sticky strategies: exact, the best there is, with Rota on the group's leader "
+        "(default); kafka, what Java consumers do",
+    )
+    strategy.add_argument(
+        "--from",
+        dest="origin",
+        action="append",
+        metavar="NAME",
+        help="the strategy under which the group has run so far, where the case does not say "
+        "who owns what (default: the same)",
     )
     strategy.add_argument("--compare", action="store_true", help="all strategies side by side")
     strategy.add_argument(
         "--budget-ms",
-        type=int,
+        type=_up_to(MOST),
         default=DEFAULT_BUDGET_MS,
         metavar="MS",
         help=f"how long the exact solver may look for fewer moves (default {DEFAULT_BUDGET_MS})",
@@ -113,7 +142,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
     output.add_argument("--json", action="store_true", help="print JSON")
     output.add_argument("--all", action="store_true", help="list every member and every move")
     output.add_argument(
-        "--max-moves", type=int, metavar="N", help="exit with 1 if more than N partitions move"
+        "--max-moves",
+        type=_up_to(MOST),
+        metavar="N",
+        help="exit with 1 if more than N partitions move",
     )
     parser.set_defaults(run=run, error=parser.error)
 
@@ -122,8 +154,6 @@ def run(args: argparse.Namespace) -> bool:
     """Prints the plan; true if the limit on moves is exceeded."""
     if args.compare and args.max_moves is not None:
         args.error("--max-moves needs one strategy: it does not go with --compare")
-    if args.add < 0:
-        args.error(f"--add {args.add}: must not be negative")
     _let_modules_be_found(args.strategy or ())
     before, after = _cases(args)
     if args.compare:
@@ -136,9 +166,12 @@ def run(args: argparse.Namespace) -> bool:
     strategies = _listed(args.strategy) or list(DEFAULT_LIST)
     plan = _planned(before, after, strategies, args.solver, args)
     if args.json:
-        _print_json({**_summary(plan), "assignment": plan.to_dict()})
+        assignments = {"assignment": plan.to_dict(), "target_assignment": plan.target_dict()}
+        _print_json({**_summary(plan), **assignments})
     else:
         table.print_plan(plan, strategies, everything=args.all)
+        if plan.solver == "exact":
+            table.print_javas(plan, _planned(before, after, strategies, "kafka", args))
     exceeded = args.max_moves is not None and plan.moved > args.max_moves
     if exceeded:
         print(  # noqa: T201
@@ -146,6 +179,15 @@ def run(args: argparse.Namespace) -> bool:
             file=sys.stderr,
         )
     return exceeded
+
+
+def _up_to(most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) > most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {most}")
+        return int(text)
+
+    return number
 
 
 def _let_modules_be_found(strategies: Sequence[str]) -> None:
@@ -169,11 +211,15 @@ def _cases(args: argparse.Namespace) -> tuple[Case, Case]:
     """The group as it is, and as it will be."""
     counts = _counts(args)
     if args.case is not None:
-        if args.members is not None or args.member:
-            args.error("--members and --member describe a group without a case file")
+        if "=" in args.case and not Path(args.case).exists():
+            args.error(f"{args.case!r} is not a case file: --partitions takes TOPIC=N,TOPIC=N")
+        if args.members is not None:
+            args.error("--members describes a group without a case file; --add lets members join")
         text = sys.stdin.read() if args.case == "-" else _read(args.case)
         before = read_case(text, "standard input" if args.case == "-" else args.case)
         after = before.with_partitions(counts)
+        joining = _members(args, tuple(after.partitions))
+        after = replace(after, members=after.members + joining)
     else:
         if not counts or (args.members is None and not args.member):
             args.error("a case file, or --partitions with --members or --member, is needed")
@@ -184,14 +230,14 @@ def _cases(args: argparse.Namespace) -> tuple[Case, Case]:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not a text file: {error.reason}") from None
 
 
 def _counts(args: argparse.Namespace) -> dict[str, int]:
     counts = {}
-    for flag in args.partitions:
+    for flag in (part for listed in args.partitions for part in listed.split(",")):
         topic, _, count = flag.rpartition("=")
         if not topic or not count.removeprefix("-").isdecimal():
             args.error(f"--partitions {flag!r}: must be TOPIC=N")
@@ -201,20 +247,22 @@ def _counts(args: argparse.Namespace) -> dict[str, int]:
 
 def _members(args: argparse.Namespace, topics: tuple[str, ...]) -> tuple[Member, ...]:
     count = args.members or 0
-    if count < 0:
-        args.error(f"--members {count}: must not be negative")
     width = len(str(max(count - 1, 0)))
     members = [Member(id=f"C{number:0{width}}", topics=topics) for number in range(count)]
     for flag in args.member:
         name, _, listed = flag.partition("=")
-        members.append(Member(id=name, topics=listed.split(",") if listed else topics))
+        named = listed.split(",") if listed else topics
+        for topic in named:
+            if topic not in topics:
+                raise InputError(f"--member {flag!r}: there is no topic {topic!r}")
+        members.append(Member(id=name, topics=named))
     return tuple(members)
 
 
 def _planned(
     before: Case, after: Case, strategies: list[str], solver: str, args: argparse.Namespace
 ) -> Plan:
-    def plan(case: Case) -> Plan:
+    def plan(case: Case, strategies: list[str]) -> Plan:
         return assign(
             strategies,
             case.partitions,
@@ -226,10 +274,11 @@ def _planned(
         )
 
     owns_nothing = not any(len(member.owned) for member in before.members)
-    if owns_nothing and after != before:
-        settled = carried_out(plan(before), before.members, generation=1)
+    origin = _listed(args.origin)
+    if owns_nothing and (origin or after != before):
+        settled = carried_out(plan(before, origin or strategies), before.members, generation=1)
         after = _settled(after, {member.id: member for member in settled})
-    return plan(after)
+    return plan(after, strategies)
 
 
 def _settled(after: Case, settled: Mapping[str, Member]) -> Case:
@@ -249,6 +298,7 @@ def _summary(plan: Plan) -> dict[str, object]:
         "idle": plan.idle,
         "moved": plan.moved,
         "moved_min": plan.moved_min,
+        "local": plan.local,
         "needless": plan.needless,
         "orphaned": plan.orphaned,
         "withheld": plan.withheld,

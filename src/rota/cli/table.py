@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -16,19 +17,30 @@ SHOWN_MEMBERS = 40
 SHOWN_TOPICS = 10
 SHOWN_MOVES = 15
 WIDE = 10_000
+NARROWEST = 100
 LEGEND = """\
-moved: changes hands though its owner still wants it; fewest: what the best balance needs
-stopped: stands still during the rebalance (eager: all that is owned; cooperative: what moves)"""
+moved: changes hands though its owner still wants it; needed: what the best balance needs
+stopped: revoked during the rebalance (eager: all that is owned; cooperative: what moves)
+solver exact: with Rota on the group's leader; solver kafka: as Java consumers do it"""
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leaves it to the command's own handler; rich would exit with 1, the code of a limit."""
+        raise BrokenPipeError
 
 
 def _console() -> Console:
-    """Names are printed as they are: no markup, no emoji codes; a pipe gets unbroken lines."""
-    return Console(
+    """Names are printed as they are: no markup, no emoji codes; a pipe gets unbroken lines, and a
+    narrow terminal wraps them itself rather than inside columns.
+    """
+    columns = shutil.get_terminal_size().columns
+    return _Console(
         markup=False,
         highlight=False,
         emoji=False,
         soft_wrap=False,
-        width=None if sys.stdout.isatty() else WIDE,
+        width=max(columns, NARROWEST) if sys.stdout.isatty() else WIDE,
     )
 
 
@@ -50,7 +62,7 @@ def print_plan(plan: Plan, strategies: Sequence[str], *, everything: bool) -> No
 def print_comparison(plans: Sequence[Plan]) -> None:
     """Several plans of one group side by side, and the best of them."""
     console = _console()
-    table = _table("strategy", "solver", "protocol", "loads", "idle", "moved", "fewest", "stopped")
+    table = _table("strategy", "solver", "protocol", "loads", "idle", "moved", "needed", "stopped")
     for column in table.columns[4:]:
         column.justify = "right"
     for plan in plans:
@@ -68,13 +80,25 @@ def print_comparison(plans: Sequence[Plan]) -> None:
     console.print()
     console.print(LEGEND)
     best = min(plans, key=_rank)
+    alike = [
+        plan for plan in plans if plan.strategy == best.strategy and _rank(plan) == _rank(best)
+    ]
+    name = _named(best) if len(alike) == 1 else best.strategy
     console.print()
     console.print(
-        f"best here: {_named(best)}: loads {_spread(best)}, {best.moved} moved, "
-        f"{best.stopped} stopped"
+        f"best here: {name}: loads {_spread(best)}, {best.moved} moved, {best.stopped} stopped"
     )
     for note in dict.fromkeys(note for plan in plans for note in plan.notes):
         console.print(f"note: {note}")
+
+
+def print_javas(plan: Plan, javas: Plan) -> None:
+    """Where Java's own solver would do otherwise, how."""
+    if (javas.moved, _spread(javas)) != (plan.moved, _spread(plan)):
+        _console().print(
+            f"Java consumers would do otherwise (--solver kafka): loads {_spread(javas)}, "
+            f"{javas.moved} moved"
+        )
 
 
 def _rank(plan: Plan) -> tuple[int, int, int]:
@@ -125,14 +149,16 @@ def _members(plan: Plan, *, everything: bool) -> Table:
 
 
 def _verdict(plan: Plan) -> str:
-    said = [f"loads {_spread(plan)}", f"{plan.moved} moved (fewest possible {plan.moved_min})"]
+    said = [f"loads {_spread(plan)}", f"{plan.moved} moved (best balance needs {plan.moved_min})"]
+    if plan.local is not None:
+        said.append(f"{plan.local} in their member's own rack")
     if plan.needless > 0:
         said.append(f"{plan.needless} of them needless")
     if plan.orphaned:
         said.append(f"{plan.orphaned} taken over from members that left")
     if plan.withheld:
         said.append(f"{plan.withheld} given out in the next rebalance")
-    said.append(f"{plan.stopped} stand still during the rebalance")
+    said.append(f"{plan.stopped} stopped during the rebalance")
     if plan.idle:
         said.append(f"{_count(len(plan.idle), 'member')} idle")
     return "; ".join(said)
