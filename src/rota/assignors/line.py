@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from rota.assignors.order import static_first
-from rota.assignors.problem import BoolArray, Problem
+from rota.assignors.problem import Problem
 from rota.model.topic import IntArray
 
 
@@ -26,12 +26,13 @@ class Line:
         """The kind of each topic."""
         if len(problem.classes) <= 1:
             self.kind_of = [0] * len(problem.layout.topics)
-            self._columns = [np.ones(1, dtype=np.bool_)]
+            self._classes = [np.zeros(1, dtype=np.int32)]
         else:
             kinds: dict[bytes, int] = {}
-            columns = np.ascontiguousarray(problem.subscribes.T)
-            self.kind_of = [kinds.setdefault(column.tobytes(), len(kinds)) for column in columns]
-            self._columns = [np.frombuffer(kind, dtype=np.bool_) for kind in kinds]
+            self.kind_of = [
+                kinds.setdefault(classes.tobytes(), len(kinds)) for classes in _classes(problem)
+            ]
+            self._classes = [np.frombuffer(kind, dtype=np.int32) for kind in kinds]
 
     @cached_property
     def _class_at(self) -> IntArray:
@@ -41,7 +42,18 @@ class Line:
         """The places in the line of those who subscribe to topics of this kind, ascending."""
         found = self._places.get(kind)
         if found is None:
-            column: BoolArray = self._columns[kind]
-            found = np.flatnonzero(column[self._class_at]).astype(np.int32)
+            wants = np.zeros(len(self._problem.classes), dtype=np.bool_)
+            wants[self._classes[kind]] = True
+            found = np.flatnonzero(wants[self._class_at]).astype(np.int32)
             self._places[kind] = found
         return found
+
+
+def _classes(problem: Problem) -> list[IntArray]:
+    """For each topic the classes of members that subscribe to it, ascending."""
+    sizes = [len(topics) for topics in problem.classes]
+    position = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    topic = np.concatenate(problem.classes)
+    order = np.argsort(topic, kind="stable")
+    bounds = np.searchsorted(topic[order], np.arange(1, len(problem.layout.topics)))
+    return np.split(position[order], bounds)

@@ -18,6 +18,9 @@ from rota.formats.javahash import java_key, java_sorted
 from rota.model.membership import NO_GENERATION, Ownership, Subscription
 from rota.model.topic import Cluster, IntArray, Layout, Partitions, TopicPartition, first_few
 
+LARGEST_TABLE = 2**24
+"""Up to so many pairs of subscription and topic are looked up in a table, more by search."""
+
 GONE = "claims on partitions that do not exist dropped"
 
 BoolArray = npt.NDArray[np.bool_]
@@ -100,6 +103,11 @@ class Problem:
             table[row, topics] = True
         return table
 
+    def may_own(self, member: IntArray, partition: IntArray) -> BoolArray:
+        """Row by row: does this member subscribe to the topic of this partition?"""
+        topic = self.layout.topic_of[partition]
+        return _subscribing(self.classes, len(self.layout.topics), self.class_of[member], topic)
+
     @classmethod
     def of(
         cls,
@@ -154,6 +162,24 @@ def _classes(
     return class_of, tuple(np.array(topics, dtype=np.int32) for topics in index)
 
 
+def _subscribing(
+    classes: tuple[IntArray, ...], topics: int, class_column: IntArray, topic_column: IntArray
+) -> BoolArray:
+    """Row by row: do members of this class subscribe to this topic?"""
+    if len(classes) == 1:  # every topic of a layout has a subscriber
+        return np.ones(len(class_column), dtype=np.bool_)
+    if len(classes) * topics <= LARGEST_TABLE:
+        table = np.zeros((len(classes), topics), dtype=np.bool_)
+        for row, listed in enumerate(classes):
+            table[row, listed] = True
+        return table[class_column, topic_column]
+    position = np.repeat(np.arange(len(classes)), [len(listed) for listed in classes])
+    pairs = position * topics + np.concatenate(classes)
+    wanted = class_column * np.int64(topics) + topic_column
+    found: BoolArray = pairs[np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)] == wanted
+    return found
+
+
 def _claims(  # noqa: PLR0913, PLR0917 (columns of one table)
     members: tuple[str, ...],
     subscriptions: list[Subscription],
@@ -178,10 +204,8 @@ def _claims(  # noqa: PLR0913, PLR0917 (columns of one table)
     subscribed = np.ones(len(partition), dtype=np.bool_)
     if len(partition):
         partition, member_column = _unique_rows(partition, member_column)
-        table = np.zeros((len(classes), len(layout.topics)), dtype=np.bool_)
-        for row, topics in enumerate(classes):
-            table[row, topics] = True
-        subscribed = table[class_of[member_column], layout.topic_of[partition]]
+        topics = layout.topic_of[partition]
+        subscribed = _subscribing(classes, len(layout.topics), class_of[member_column], topics)
         notes += _unsubscribed_notes(members, layout, partition, member_column, subscribed)
     claims = Claims(
         partition=partition, member=member_column, subscribed=subscribed, generation=generation

@@ -152,7 +152,7 @@ def _check_rows(
     def named(numbers: Iterable[int]) -> str:
         return first_few([str(layout.at(number)) for number in numbers])
 
-    allowed = problem.subscribes[problem.class_of[member], layout.topic_of[partition]]
+    allowed = problem.may_own(member, partition)
     if not allowed.all():
         row = int(np.flatnonzero(~allowed)[0])
         raise BrokenRule(

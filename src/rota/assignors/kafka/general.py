@@ -59,8 +59,7 @@ def place(problem: Problem, expired: Callable[[], bool]) -> Solution:
 
 def _may_take(problem: Problem, members: IntArray) -> BoolArray:
     """For each partition: does this member subscribe to its topic?"""
-    table: BoolArray = problem.subscribes[problem.class_of[members], problem.layout.topic_of]
-    return table
+    return problem.may_own(members, np.arange(problem.layout.size, dtype=np.int32))
 
 
 def _earlier_owners(problem: Problem, order: IntArray) -> IntArray:
