@@ -51,3 +51,6 @@ class BrokenRule(StrategyError):
         self.strategy = strategy
         self.rule = rule
         self.detail = detail
+
+    def __reduce__(self) -> tuple[type[BrokenRule], tuple[str, str, str]]:
+        return type(self), (self.strategy, self.rule, self.detail)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -11,18 +11,20 @@ from typing import TypeAlias
 import numpy as np
 
 from rota.assignors import exact
-from rota.assignors.claims import previous_owners
+from rota.assignors.claims import held_by_another, previous_owners
 from rota.assignors.interface import Assignor
-from rota.assignors.problem import Problem
+from rota.assignors.problem import BoolArray, Problem
 from rota.assignors.registry import StrategyList, common_protocol, resolve_all
 from rota.assignors.rules import Checked, assign_checked
 from rota.assignors.sticky import Expired, Sticky, StickyFamily, unlimited
 from rota.errors import InputError
 from rota.model.membership import (
+    NO_GENERATION,
     UNASSIGNED,
     GroupAssignment,
     GroupSubscription,
     Member,
+    Placement,
     RebalanceProtocol,
 )
 from rota.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions, first_few
@@ -75,15 +77,16 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         checked: Checked,
         before: Problem,
         left: Sequence[Member],
-        unsubscribed: Sequence[str],
+        budget: Callable[[], Expired],
     ) -> None:
+        first = assignors[0]
         self._checked = checked
         self._before = before
         self._left = left
-        self._unsubscribed = unsubscribed
-        self._assignor = assignors[0]
-        self.strategy = self._assignor.name
-        self.solver = self._assignor.solver if isinstance(self._assignor, StickyFamily) else None
+        self._budget = budget
+        self._leaves_out = first.allow_unassigned
+        self.strategy = first.name
+        self.solver = first.solver if isinstance(first, StickyFamily) else None
         self.protocol = common_protocol(assignors)
         self.members = before.members
         self.skipped_topics = before.skipped_topics
@@ -111,8 +114,10 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
     def target_dict(self) -> dict[str, dict[str, list[int]]]:
         """The same once everything that a cooperative round withholds has been handed over."""
-        target = self._checked.result.target
-        return self.to_dict() if target is None else _written(GroupAssignment(target))
+        target = self._checked.target
+        if target is None:
+            return self.to_dict()
+        return _written(GroupAssignment(Placement(self._before.layout, self.members, target)))
 
     def owners(self, topic: str) -> IntArray:
         """For each partition of a topic the position of its owner in ``members``, -1 for none.
@@ -141,10 +146,11 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     @cached_property
     def target_loads(self) -> dict[str, int]:
         """Loads once everything that a cooperative round withholds has been handed over."""
-        target = self._checked.result.target
+        target = self._checked.target
         if target is None:
             return self.loads
-        return dict(zip(self.members, target.loads.tolist(), strict=True))
+        counted = np.bincount(target[target != UNASSIGNED], minlength=len(self.members))
+        return dict(zip(self.members, counted.tolist(), strict=True))
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -156,13 +162,24 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         return previous_owners(self._before)
 
     @cached_property
-    def _lost(self) -> IntArray:
-        """Numbers of partitions whose previous owner, still subscribed, no longer has them."""
+    def _heading(self) -> IntArray:
+        """The owners in the end, as far as they are told."""
+        return self._owners if self._checked.target is None else self._checked.target
+
+    @cached_property
+    def _kept(self) -> BoolArray:
+        """For each partition: its previous owner has it in this round too."""
         kept = np.zeros(self._before.layout.size, dtype=np.bool_)
         partition, member = self._checked.partition, self._checked.member
         kept[partition[self._previous[partition] == member]] = True
+        return kept
+
+    @cached_property
+    def _lost(self) -> IntArray:
+        """Numbers of partitions whose previous owner, still subscribed, ends without them."""
+        kept = self._kept | (self._heading == self._previous)
         lost = (self._previous != UNASSIGNED) & ~kept
-        if self._assignor.allow_unassigned:
+        if self._leaves_out:
             lost &= self._owners != UNASSIGNED
         return np.flatnonzero(lost).astype(np.int32)
 
@@ -177,22 +194,33 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     @cached_property
     def moves(self) -> tuple[Move, ...]:
         """Every moved partition: from whom, to whom."""
-        layout = self._before.layout
-        target = self._checked.result.target
-        heading = target.owners if target is not None else self._owners
+        return self.first_moves(self.moved)
+
+    def first_moves(self, limit: int) -> tuple[Move, ...]:
+        """The first of them."""
+        numbers = self._lost[:limit]
+        rows = zip(
+            self._before.layout.pick(numbers),
+            self._previous[numbers].tolist(),
+            self._heading[numbers].tolist(),
+            strict=True,
+        )
         return tuple(
             Move(
-                *layout.at(number),
-                source=self.members[self._previous[number]],
-                to=self.members[heading[number]] if heading[number] != UNASSIGNED else None,
+                *partition,
+                source=self.members[source],
+                to=None if to == UNASSIGNED else self.members[to],
             )
-            for number in self._lost.tolist()
+            for partition, source, to in rows
         )
 
     @cached_property
     def withheld(self) -> int:
         """Partitions that a cooperative round takes away and gives out in the next."""
-        return int((self._owners == UNASSIGNED).sum()) if self._cooperative else 0
+        if not self._cooperative:
+            return 0
+        held = held_by_another(self._checked.problem, self._owners)
+        return int((held & (self._owners == UNASSIGNED)).sum())
 
     @property
     def _cooperative(self) -> bool:
@@ -200,29 +228,28 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
     @property
     def stopped(self) -> int:
-        """Partitions that stand still during the rebalance: under the eager protocol everything
-        that is owned, under the cooperative one only what moves.
+        """Partitions that are revoked: under the eager protocol everything that is owned, under
+        the cooperative one only what is taken away.
         """
-        if self._cooperative:
-            return self.moved
-        return int((self._previous != UNASSIGNED).sum())
+        owned = self._previous != UNASSIGNED
+        return int((owned & ~self._kept if self._cooperative else owned).sum())
 
     @cached_property
     def orphaned(self) -> int:
         """Partitions whose previous owner has left the group."""
-        layout = self._before.layout
-        held = {
-            (topic, partition)
-            for member in self._left
-            for topic, partition in member.owned
-            if topic in layout.index and 0 <= partition < layout.counts[layout.index[topic]]
-        }
-        return len(held)
+        layout, claims = self._before.layout, self._before.claims
+        newest = np.full(layout.size, np.iinfo(np.int32).min, dtype=np.int64)
+        np.maximum.at(newest, claims.partition, claims.generation[claims.member])
+        orphans = np.zeros(layout.size, dtype=np.bool_)
+        for member in self._left:
+            numbers = layout.numbers(member.owned)
+            generation = NO_GENERATION if member.generation is None else member.generation
+            orphans[numbers[newest[numbers] < generation]] = True
+        return int(orphans.sum())
 
     @cached_property
     def _fewest(self) -> tuple[int, tuple[str, ...]]:
-        problem = replace(self._before, racks=None)
-        best = exact.solve(problem, Budget(DEFAULT_BUDGET_MS)())
+        best = exact.solve(replace(self._before, racks=None), self._budget())
         moved = (self._previous != UNASSIGNED) & (best.owners != self._previous)
         return int(moved.sum()), best.notes
 
@@ -242,26 +269,23 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         racks = self._before.racks
         if racks is None:
             return None
-        target = self._checked.result.target
-        owners = self._owners if target is None else target.owners
+        owners = self._heading
         rack = np.where(owners == UNASSIGNED, -1, racks.member[owners])
         return int((racks.local[racks.set_of, rack] & (rack >= 0)).sum())
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a person should know: claims dropped, topics skipped, limits met."""
-        said = [*self._before.notes, *self._checked.result.notes]
+        said = [*self._before.notes, *self._checked.notes]
         claims = self._before.claims
         disputed = claims.subscribed & (self._previous[claims.partition] == UNASSIGNED)
         if disputed.any():
             numbers = np.unique(claims.partition[disputed])
             names = first_few([str(partition) for partition in self._before.layout.pick(numbers)])
             said.append(f"owned by several in one generation, so nobody's claim counts: {names}")
-        said += [
-            f"topic {topic!r} has no metadata or no partitions: skipped"
-            for topic in self.skipped_topics
-        ]
-        said += [f"nobody subscribes to topic {topic!r}" for topic in self._unsubscribed]
+        if not self.members:
+            said.append("the group has no members")
+        said += [f"the fewest moves: {note}" for note in self._fewest[1]]
         return tuple(dict.fromkeys(said))
 
 
@@ -289,18 +313,19 @@ def assign(  # noqa: PLR0913 (all but two are options)
     """
     budget = unlimited if budget_ms is None else Budget(budget_ms)
     assignors = resolve_all(strategy, solver=solver, budget=budget)
+    first = assignors[0]
     cluster = Cluster(partitions, racks or {})
-    listed = list(members)
-    group = GroupSubscription.of(listed)
-    before = Problem.of(cluster, group)
-    eager = common_protocol(assignors) is RebalanceProtocol.EAGER
-    if eager and not isinstance(assignors[0], Sticky):
+    group = GroupSubscription.of(members)
+    before = asked = Problem.of(cluster, group)
+    if common_protocol(assignors) is RebalanceProtocol.EAGER and not isinstance(first, Sticky):
         # An eager member gives everything up before it joins, so the leader never sees it.
         # Sticky alone remembers, in its user data: so does [cooperative-sticky, range] not.
-        group = GroupSubscription.of(replace(m, owned=NO_PARTITIONS) for m in listed)
-    checked = assign_checked(assignors[0], cluster, group)
-    unsubscribed = sorted(set(partitions).difference(before.layout.topics, before.skipped_topics))
-    return Plan(assignors, checked, before, tuple(left), unsubscribed)
+        group = GroupSubscription(
+            {member: replace(group[member], owned=NO_PARTITIONS) for member in group}
+        )
+        asked = before.without_claims()
+    checked = assign_checked(first, cluster, group, asked)
+    return Plan(assignors, checked, before, tuple(left), budget)
 
 
 def _written(assignment: GroupAssignment) -> dict[str, dict[str, list[int]]]:

@@ -137,7 +137,9 @@ def test_unreadable_user_data_is_no_claim_and_the_member_is_named() -> None:
     group["m04"] = Subscription(topics=BOTH.topics, user_data=owned)
     outcome = lead(Sticky(), CLUSTER, members(group))
     assert len(outcome.notes) == 1
-    assert outcome.notes[0].startswith("member 'm03': unreadable, so no claim: sticky user data")
+    assert outcome.notes[0].startswith(
+        "member 'm03': user data: unreadable, so no claim: sticky user data"
+    )
 
 
 def strategies() -> list[Assignor]:

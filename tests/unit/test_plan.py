@@ -83,7 +83,7 @@ def test_dropped_claims_are_said() -> None:
         (lambda: rota.Member(id="a", topics="t0"), "topics must be a list of names, not 't0'"),
         (
             lambda: rota.assign("range", {"t": 2}, [], racks={"t": [("r",)]}),
-            r"racks\['t'\]: 1 entries for 2 partitions",
+            r"racks\['t'\]: a list of 2 lists of racks is needed",
         ),
         (
             lambda: rota.assign("range", {"t": 1}, [], racks={"u": [("r",)]}),
@@ -91,7 +91,7 @@ def test_dropped_claims_are_said() -> None:
         ),
         (
             lambda: rota.assign("range", {"t": 1}, [], racks={"t": ["r1"]}),
-            "must be a list of rack names",
+            "is not a list of rack names",
         ),
         (lambda: rota.assign("range", {"t": 1}, [member("a", "t")]).owners("u"), "'u' is not part"),
         (

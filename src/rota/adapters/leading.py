@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rota.assignors.interface import Assignor
 from rota.assignors.rules import assign_checked
-from rota.model.membership import GroupAssignment, Subscription
+from rota.model.membership import GroupAssignment, GroupSubscription, Subscription
 from rota.model.topic import Cluster
 
 log = logging.getLogger("rota.adapters")
@@ -17,10 +17,7 @@ def lead(
     assignor: Assignor, cluster: Cluster, group: Mapping[str, Subscription]
 ) -> GroupAssignment:
     """What everyone is given, with the rules checked; what a person should know is logged."""
-    checked = assign_checked(assignor, cluster, group)
-    for note in checked.result.notes:
+    checked = assign_checked(assignor, cluster, GroupSubscription(group))
+    for note in checked.notes:
         log.warning("strategy %s: %s", assignor.name, note)
-    if checked.problem.skipped_topics:
-        skipped = ", ".join(checked.problem.skipped_topics)
-        log.warning("strategy %s: no metadata, so not assigned: %s", assignor.name, skipped)
     return checked.result

@@ -7,8 +7,8 @@ members, topics or claims were listed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,12 +16,18 @@ import numpy.typing as npt
 
 from rota.formats.javahash import java_key, java_sorted
 from rota.model.membership import NO_GENERATION, Ownership, Subscription
-from rota.model.topic import Cluster, IntArray, Layout, Partitions, TopicPartition, first_few
+from rota.model.topic import (
+    EXAMPLES,
+    Cluster,
+    IntArray,
+    Layout,
+    Partitions,
+    TopicPartition,
+    first_few,
+)
 
 LARGEST_TABLE = 2**24
 """Up to so many pairs of subscription and topic are looked up in a table, more by search."""
-
-GONE = "claims on partitions that do not exist dropped"
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -108,6 +114,12 @@ class Problem:
         topic = self.layout.topic_of[partition]
         return _subscribing(self.classes, len(self.layout.topics), self.class_of[member], topic)
 
+    def without_claims(self) -> Problem:
+        """The same where nobody says what it owns."""
+        none = np.empty(0, dtype=np.int32)
+        claims = replace(self.claims, partition=none, member=none, subscribed=none.astype(np.bool_))
+        return replace(self, claims=claims, notes=())
+
     @classmethod
     def of(
         cls,
@@ -129,6 +141,7 @@ class Problem:
         topics = tuple(sorted((t for t in named if cluster.partitions.get(t, 0) > 0), key=java_key))
         layout = Layout(topics, [cluster.partitions[topic] for topic in topics])
         class_of, classes = _classes(listings, listing_of, layout)
+        skipped = tuple(sorted(named.difference(topics), key=java_key))
         claims, notes = _claims(members, subscriptions, layout, class_of, classes, ownership)
         return cls(
             layout=layout,
@@ -139,8 +152,8 @@ class Problem:
             equal=len(asked) <= 1,
             claims=claims,
             racks=_racks(cluster, layout, subscriptions),
-            skipped_topics=tuple(sorted(named.difference(topics), key=java_key)),
-            notes=notes,
+            skipped_topics=skipped,
+            notes=notes + tuple(f"topic {name!r} has no metadata: skipped" for name in skipped),
         )
 
 
@@ -190,32 +203,45 @@ def _claims(  # noqa: PLR0913, PLR0917 (columns of one table)
 ) -> tuple[Claims, tuple[str, ...]]:
     owned = [ownership(subscription) for subscription in subscriptions]
     generation = np.array([held.generation for held in owned], dtype=np.int32)
-    said = [
-        (member, f"member {members[member]!r}: {held.note}")
-        for member, held in enumerate(owned)
-        if held.note is not None
-    ]
+    unreadable = {at: [held.note] for at, held in enumerate(owned) if held.note is not None}
+    notes = _notes(members, "user data", unreadable)
     partition, member_column, dropped = _numbered([held.partitions for held in owned], layout)
-    said += [
-        (member, f"member {members[member]!r}: {GONE}: {first_few([str(p) for p in sorted(rows)])}")
-        for member, rows in dropped.items()
-    ]
-    notes = [note for _, note in sorted(said, key=lambda row: row[0])]
+    notes += _notes(members, "claims on partitions that do not exist dropped", dropped)
     subscribed = np.ones(len(partition), dtype=np.bool_)
     if len(partition):
         partition, member_column = _unique_rows(partition, member_column)
-        topics = layout.topic_of[partition]
-        subscribed = _subscribing(classes, len(layout.topics), class_of[member_column], topics)
-        notes += _unsubscribed_notes(members, layout, partition, member_column, subscribed)
+        topic = layout.topic_of[partition]
+        subscribed = _subscribing(classes, len(layout.topics), class_of[member_column], topic)
+        foreign = _by_member(member_column[~subscribed], topic[~subscribed], layout.topics)
+        notes += _notes(members, "claims on topics it no longer subscribes to dropped", foreign)
     claims = Claims(
         partition=partition, member=member_column, subscribed=subscribed, generation=generation
     )
     return claims, tuple(notes)
 
 
+def _notes(members: tuple[str, ...], what: str, found: Mapping[int, Sequence[str]]) -> list[str]:
+    """What was found with each member: a few members by name, the others counted."""
+    positions = sorted(found)
+    shown = positions[:EXAMPLES]
+    notes = [f"member {members[at]!r}: {what}: {first_few(found[at])}" for at in shown]
+    if len(positions) > EXAMPLES:
+        notes.append(f"{len(positions) - EXAMPLES} more members: {what}")
+    return notes
+
+
+def _by_member(member: IntArray, place: IntArray, names: Sequence[str]) -> dict[int, list[str]]:
+    """The distinct names at these places, by member, in the order of the names."""
+    pairs = np.unique(member * np.int64(max(len(names), 1)) + place).tolist()
+    found: dict[int, list[str]] = {}
+    for at, name in (divmod(pair, len(names)) for pair in pairs):
+        found.setdefault(at, []).append(names[name])
+    return found
+
+
 def _numbered(
     owned: list[Partitions], layout: Layout
-) -> tuple[IntArray, IntArray, dict[int, list[TopicPartition]]]:
+) -> tuple[IntArray, IntArray, dict[int, list[str]]]:
     """Claimed partitions as numbers, with their members; those that do not exist are left out and
     named, by member.
     """
@@ -239,12 +265,13 @@ def _numbered(
     exists = topic >= 0
     if len(layout.topics):
         exists &= (numbers >= 0) & (numbers < layout.counts[topic])
-    dropped: dict[int, list[TopicPartition]] = {}
+    dropped: dict[int, list[str]] = {}
     if not exists.all():
         names = [name for listing in listings for name in listing]
-        for row in np.flatnonzero(~exists).tolist():
-            claimed = TopicPartition(names[named[row]], int(numbers[row]))
-            dropped.setdefault(int(member[row]), []).append(claimed)
+        gone = [column[~exists].tolist() for column in (member, named, numbers)]
+        rows = [(at, names[name], number) for at, name, number in zip(*gone, strict=True)]
+        for at, name, number in sorted(rows):
+            dropped.setdefault(at, []).append(str(TopicPartition(name, number)))
         topic, numbers, member = topic[exists], numbers[exists], member[exists]
     # the largest number fits: a cluster has at most MAX_PARTITIONS
     return layout.starts.astype(np.int32)[topic] + numbers, member, dropped
@@ -263,26 +290,6 @@ def _unique_rows(partition: IntArray, member: IntArray) -> tuple[IntArray, IntAr
     key.sort()
     key = key[np.append(True, key[1:] != key[:-1])]
     return (key % size).astype(np.int32), (key // size).astype(np.int32)
-
-
-def _unsubscribed_notes(
-    members: tuple[str, ...],
-    layout: Layout,
-    partition: IntArray,
-    member: IntArray,
-    subscribed: BoolArray,
-) -> list[str]:
-    if subscribed.all():
-        return []
-    topics: dict[int, set[str]] = {}
-    for row in np.flatnonzero(~subscribed).tolist():
-        topic = layout.topics[layout.topic_of[partition[row]]]
-        topics.setdefault(int(member[row]), set()).add(topic)
-    return [
-        f"member {members[position]!r}: claims on topics it no longer subscribes to dropped: "
-        + ", ".join(java_sorted(names))
-        for position, names in topics.items()
-    ]
 
 
 def _racks(cluster: Cluster, layout: Layout, subscriptions: list[Subscription]) -> Racks | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -13,10 +12,11 @@ from rota.assignors.interface import Assignor
 from rota.assignors.range import Range
 from rota.assignors.roundrobin import RoundRobin
 from rota.assignors.sticky import Expired, Sticky, StickyFamily, check_solver, unlimited
-from rota.errors import InputError, UnknownStrategy
+from rota.errors import InputError, RotaError, UnknownStrategy
 from rota.model.membership import RebalanceProtocol
 
 ENTRY_POINTS = "rota.assignors"
+KNOWN_PROTOCOLS = frozenset(RebalanceProtocol)
 
 BUILT_IN: Mapping[str, type[Assignor]] = {
     strategy.name: strategy for strategy in (Range, RoundRobin, Sticky, CooperativeSticky)
@@ -31,6 +31,9 @@ JAVA_CLASSES: Mapping[str, type[Assignor]] = {
         ("CooperativeStickyAssignor", CooperativeSticky),
     )
 }
+
+SOLVING = (Sticky.__init__, CooperativeSticky.__init__)
+"""Constructors that take a solver and a budget."""
 
 DEFAULT_LIST = ("range", "cooperative-sticky")
 """Kafka's default ``partition.assignment.strategy``; runs eager until range is dropped from it."""
@@ -58,12 +61,14 @@ def resolve(
     found = _load(strategy) if isinstance(strategy, str) else strategy
     if not (isinstance(found, type) and issubclass(found, Assignor)):
         raise UnknownStrategy(f"strategy {strategy!r} is not a subclass of rota.Assignor")
-    if issubclass(found, StickyFamily):
-        return found(solver=solver, budget=budget)
     try:
+        if issubclass(found, StickyFamily) and found.__init__ in SOLVING:
+            return _named(found(solver=solver, budget=budget))
         return _named(found())
-    except TypeError as error:
-        raise UnknownStrategy(f"strategy {strategy!r} cannot be created: {error}") from error
+    except RotaError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UnknownStrategy(f"strategy {strategy!r} cannot be created: {error!r}") from error
 
 
 def resolve_all(
@@ -116,9 +121,10 @@ def _load(strategy: str) -> object:
     if found is not None:
         return found
     if ":" in strategy:
-        return _import(strategy)
+        point = importlib.metadata.EntryPoint("", strategy, ENTRY_POINTS)
+        return _loaded(strategy, point.load)
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=strategy):
-        return _import(point.value)
+        return _loaded(strategy, point.load)
     names = {name.rpartition(".")[2].lower(): name for name in (*JAVA_CLASSES, *known())}
     near = difflib.get_close_matches(strategy.rpartition(".")[2].lower(), names, n=1)
     raise UnknownStrategy(
@@ -128,13 +134,12 @@ def _load(strategy: str) -> object:
     )
 
 
-def _import(path: str) -> object:
-    module, _, attribute = path.partition(":")
+def _loaded(strategy: str, load: Callable[[], object]) -> object:
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except Exception as error:
+        return load()
+    except (Exception, SystemExit) as error:
         raise UnknownStrategy(
-            f"strategy {path!r} cannot be loaded: {type(error).__name__}: {error}"
+            f"strategy {strategy!r} cannot be loaded: {type(error).__name__}: {error}"
         ) from error
 
 
@@ -142,4 +147,10 @@ def _named(assignor: Assignor) -> Assignor:
     name = getattr(assignor, "name", None)
     if not isinstance(name, str) or not name:
         raise UnknownStrategy(f"strategy {type(assignor).__qualname__} has no name")
+    protocols: object = assignor.protocols
+    if not isinstance(protocols, tuple) or not protocols or not set(protocols) <= KNOWN_PROTOCOLS:
+        raise UnknownStrategy(
+            f"strategy {name!r}: protocols must be a tuple of rota.RebalanceProtocol, "
+            f"not {protocols!r}"
+        )
     return assignor

@@ -18,6 +18,7 @@ no-hand-over    cooperative: nothing is given that another live member still hol
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -26,11 +27,12 @@ import numpy as np
 from rota.assignors.claims import held_by_another
 from rota.assignors.interface import Assignor, ColumnarAssignor
 from rota.assignors.problem import Problem
-from rota.errors import BrokenRule, StrategyFailed
+from rota.errors import BrokenRule, RotaError, StrategyFailed
 from rota.model.membership import (
     UNASSIGNED,
     Assignment,
     GroupAssignment,
+    Placement,
     RebalanceProtocol,
     Subscription,
 )
@@ -41,52 +43,75 @@ from rota.model.topic import Cluster, IntArray, Partitions, first_few
 class Checked:
     """A result that keeps the rules, with the problem it solves.
 
-    Row i says that member ``member[i]`` was given partition number ``partition[i]``.
+    Row i says that member ``member[i]`` was given partition number ``partition[i]``. ``target``
+    has the owners that a cooperative strategy is heading for, where it tells.
     """
 
     problem: Problem
     result: GroupAssignment
     partition: IntArray
     member: IntArray
+    target: IntArray | None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of the group and of the result."""
+        return tuple(dict.fromkeys(self.problem.notes + self.result.notes))
 
 
 def assign_checked(
-    assignor: Assignor, cluster: Cluster, group: Mapping[str, Subscription]
+    assignor: Assignor,
+    cluster: Cluster,
+    group: Mapping[str, Subscription],
+    problem: Problem | None = None,
 ) -> Checked:
     """Runs a strategy and checks its result.
+
+    ``problem`` is what this cluster and group pose, where the caller has it already.
 
     :raises StrategyFailed: the strategy raised
     :raises BrokenRule: its result breaks a rule
     """
-    if isinstance(assignor, ColumnarAssignor):
-        problem = assignor.pose(cluster, group)
-        result = assignor.place_all(problem)
-    else:
-        problem = Problem.of(cluster, group)
-        result = _run(assignor, cluster, group)
-    partition, member = _rows(assignor, cluster, problem, result)
-    _check_rows(assignor, problem, partition, member)
-    return Checked(problem=problem, result=result, partition=partition, member=member)
-
-
-def _run(
-    assignor: Assignor, cluster: Cluster, group: Mapping[str, Subscription]
-) -> GroupAssignment:
     try:
-        result: object = assignor.assign(cluster, group)
-    except BrokenRule:
+        return _checked(assignor, cluster, group, problem)
+    except (RotaError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
+        raised = traceback.format_exception_only(error)[-1].strip()
         raise StrategyFailed(
-            f"strategy {assignor.name!r} raised {type(error).__name__}: {error}{_place(error)}"
+            f"strategy {assignor.name!r} raised {raised}{_place(error)}"
         ) from error
+
+
+def _checked(
+    assignor: Assignor,
+    cluster: Cluster,
+    group: Mapping[str, Subscription],
+    problem: Problem | None,
+) -> Checked:
+    result: object
+    if type(assignor).assign is ColumnarAssignor.assign:
+        assert isinstance(assignor, ColumnarAssignor)
+        problem = problem or assignor.pose(cluster, group)
+        result = assignor.place_all(problem)
+    else:
+        problem = problem or Problem.of(cluster, group)
+        result = assignor.assign(cluster, group)
     if not isinstance(result, GroupAssignment):
         raise BrokenRule(
             assignor.name,
             "a-result",
             f"assign returned {type(result).__name__}, not a GroupAssignment",
         )
-    return result
+    partition, member = _rows(assignor, cluster, problem, result)
+    _check_rows(assignor, problem, partition, member)
+    return Checked(
+        problem=problem,
+        result=result,
+        partition=partition,
+        member=member,
+        target=_target(problem, result),
+    )
 
 
 def _place(error: BaseException) -> str:
@@ -95,14 +120,25 @@ def _place(error: BaseException) -> str:
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
+def _target(problem: Problem, result: GroupAssignment) -> IntArray | None:
+    """Owners to come, if they are told in the problem's own terms."""
+    target = result.target
+    if not isinstance(target, Placement) or target.layout is not problem.layout:
+        return None
+    return target.owners
+
+
 def _rows(
     assignor: Assignor, cluster: Cluster, problem: Problem, result: GroupAssignment
 ) -> tuple[IntArray, IntArray]:
     """The result as rows (partition, member), once it is known to speak of this group only."""
     placement = result.placement
     if placement is not None and placement.layout is problem.layout:
-        partition = np.flatnonzero(placement.owners != UNASSIGNED).astype(np.int32)
-        return partition, placement.owners[partition]
+        owners = placement.owners
+        if len(owners) and not UNASSIGNED <= owners.min() <= owners.max() < len(problem.members):
+            raise BrokenRule(assignor.name, "only-members", "an owner that is not in the group")
+        partition = np.flatnonzero(owners != UNASSIGNED).astype(np.int32)
+        return partition, owners[partition]
     missing = [member for member in problem.members if member not in result]
     if missing:
         raise BrokenRule(assignor.name, "all-members", f"no entry for {first_few(missing)}")
@@ -128,19 +164,23 @@ def _numbers(
         )
     layout = problem.layout
     numbers = []
-    for topic, partition in assignment.partitions:
-        if not 0 <= partition < cluster.partitions.get(topic, 0):
-            raise BrokenRule(
-                assignor.name, "exists", f"{member!r} was given {topic}-{partition}, there is none"
-            )
-        found = layout.index.get(topic)
-        if found is None:
+    for given in assignment.partitions:
+        topic = layout.index.get(given.topic)
+        if topic is None and 0 <= given.partition < cluster.partitions.get(given.topic, 0):
             raise BrokenRule(
                 assignor.name,
                 "subscribed",
-                f"{member!r} was given {topic}-{partition}, nobody subscribes to that topic",
+                f"{member!r} was given {given}, nobody subscribes to that topic",
             )
-        numbers.append(int(layout.starts[found]) + partition)
+        if topic is None or not 0 <= given.partition < layout.counts[topic]:
+            raise BrokenRule(
+                assignor.name, "exists", f"{member!r} was given {given}, there is none"
+            )
+        numbers.append(int(layout.starts[topic]) + given.partition)
+    twice = [layout.at(number) for number, times in Counter(numbers).items() if times > 1]
+    if twice:
+        names = first_few([str(partition) for partition in twice])
+        raise BrokenRule(assignor.name, "one-owner", f"{member!r} was given twice: {names}")
     return numbers
 
 

@@ -29,7 +29,7 @@ SOLVERS: Mapping[str, Solver] = {"exact": exact.solve, "kafka": kafka.solve}
 
 def check_solver(solver: str) -> None:
     """Refuses a solver that there is not."""
-    if solver not in SOLVERS:
+    if not isinstance(solver, str) or solver not in SOLVERS:
         raise UnknownSolver(f"unknown solver {solver!r}: known are {', '.join(sorted(SOLVERS))}")
 
 

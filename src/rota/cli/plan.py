@@ -220,6 +220,9 @@ def _cases(args: argparse.Namespace) -> tuple[Case, Case]:
         after = before.with_partitions(counts)
         joining = _members(args, tuple(after.partitions))
         after = replace(after, members=after.members + joining)
+        for topic in counts:
+            if not any(topic in member.topics for member in after.members):
+                raise InputError(f"--partitions {topic!r}: nobody subscribes to that topic")
     else:
         if not counts or (args.members is None and not args.member):
             args.error("a case file, or --partitions with --members or --member, is needed")

@@ -168,7 +168,7 @@ def _print_moves(console: Console, plan: Plan, limit: int) -> None:
     if not plan.moved:
         return
     table = _table("moved", "from", "to")
-    for move in plan.moves[:limit]:
+    for move in plan.first_moves(limit):
         to = move.to if move.to is not None else "(next rebalance)"
         table.add_row(Text(f"{move.topic}-{move.partition}"), Text(move.source), Text(to))
     console.print()

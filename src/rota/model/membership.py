@@ -77,10 +77,13 @@ class Member:
         static_id: str | None = None,
         rack: str | None = None,
     ) -> None:
-        if not isinstance(id, str):
-            raise InputError(f"member {id!r}: the id must be text")
-        if isinstance(topics, str):
+        for name, text in (("id", id), ("static_id", static_id), ("rack", rack)):
+            if not isinstance(text, str) and (name == "id" or text is not None):
+                raise InputError(f"member {id!r}: {name} must be text, not {text!r}")
+        if isinstance(topics, str) or not isinstance(topics, Iterable):
             raise InputError(f"member {id!r}: topics must be a list of names, not {topics!r}")
+        if generation is not None and not _fits(generation):
+            raise InputError(f"member {id!r}: generation {generation!r} is no 32-bit number")
         object.__setattr__(self, "id", id)
         object.__setattr__(self, "topics", tuple(topics))
         try:
@@ -104,6 +107,10 @@ class Member:
             rack=self.rack,
             static_id=self.static_id,
         )
+
+
+def _fits(number: object) -> bool:
+    return isinstance(number, int) and -(2**31) <= number < 2**31
 
 
 class GroupSubscription(Mapping[str, Subscription]):
@@ -204,7 +211,7 @@ class GroupAssignment(Mapping[str, Assignment]):
         target: Placement | None = None,
         notes: tuple[str, ...] = (),
     ) -> None:
-        self.notes = notes
+        self.notes = tuple(notes or ())
         self.placement: Placement | None = None
         self._written: dict[str, Assignment] = {}
         self.members: tuple[str, ...]

@@ -131,20 +131,28 @@ class Cluster:
                 raise InputError(f"partitions[{topic!r}]: {count} is negative")
         if sum(self.partitions.values()) > MAX_PARTITIONS:
             raise InputError(f"partitions: more than {MAX_PARTITIONS} in all")
+        # copies: a strategy that writes into them does not reach the caller's own
+        object.__setattr__(self, "partitions", dict(self.partitions))
         self._check_racks()
 
     def _check_racks(self) -> None:
-        for topic, racks in self.racks.items():
+        known: dict[str, tuple[frozenset[str], ...]] = {}
+        for topic, listed in self.racks.items():
             if topic not in self.partitions:
                 raise InputError(f"racks[{topic!r}]: no such topic in partitions")
-            if len(racks) != self.partitions[topic]:
+            if not isinstance(listed, Sequence) or len(listed) != self.partitions[topic]:
                 count = self.partitions[topic]
-                raise InputError(f"racks[{topic!r}]: {len(racks)} entries for {count} partitions")
-            for number, replicas in enumerate(racks):
-                if isinstance(replicas, str):
-                    raise InputError(
-                        f"racks[{topic!r}][{number}]: {replicas!r} must be a list of rack names"
-                    )
+                raise InputError(f"racks[{topic!r}]: a list of {count} lists of racks is needed")
+            known[topic] = tuple(_rack_set(topic, *entry) for entry in enumerate(listed))
+        object.__setattr__(self, "racks", known)
+
+
+def _rack_set(topic: str, number: int, racks: object) -> frozenset[str]:
+    if isinstance(racks, Iterable) and not isinstance(racks, str):
+        found = frozenset(racks)
+        if all(isinstance(rack, str) for rack in found):
+            return found
+    raise InputError(f"racks[{topic!r}][{number}]: {racks!r} is not a list of rack names")
 
 
 class Layout:
@@ -178,6 +186,15 @@ class Layout:
         positions = np.repeat(np.arange(len(self.topics), dtype=np.int32), self.counts)
         positions.setflags(write=False)
         return positions
+
+    def numbers(self, partitions: Partitions) -> npt.NDArray[np.int64]:
+        """The numbers of those of these partitions that there are."""
+        places = [self.index.get(name, -1) for name in partitions.names]
+        topic = np.array(places, dtype=np.int32)[partitions.topic]
+        known = topic >= 0
+        topic, numbers = topic[known], partitions.numbers[known]
+        exists = (numbers >= 0) & (numbers < self.counts[topic])
+        return self.starts[topic[exists]] + numbers[exists]
 
     def at(self, number: int) -> TopicPartition:
         """The partition with this number."""
