@@ -9,7 +9,7 @@ from rota.formats import assignment, subscription, userdata
 from rota.formats.javahash import computed_map_order, hash_map_order, java_hash, java_sorted
 from rota.formats.primitive import LONGEST_STRING, Reader
 from rota.model.membership import Assignment, Subscription
-from rota.model.topic import Partitions
+from rota.model.topic import NO_PARTITIONS, Partitions
 
 OWNED = Partitions.of({"t1": [3, 1], "t0": [2]})
 
@@ -153,13 +153,33 @@ def test_sticky_versions_of_java_and_kafka_python_are_all_read() -> None:
         }
 
 
+def test_a_newer_versions_tail_is_ignored() -> None:
+    version1 = userdata.encode_sticky(OWNED, 9)
+    for tail in (b"\0", b"\0\0\0\1", b"new fields", version1):
+        assert userdata.decode_sticky(version1 + tail) == userdata.decode_sticky(version1)
+    version0 = version1[:-4]
+    for tail in (b"\0", b"\1\2\3"):  # too short for a generation
+        assert userdata.decode_sticky(version0 + tail) == userdata.decode_sticky(version0)
+    nothing = userdata.encode_sticky(NO_PARTITIONS, 9)
+    assert userdata.decode_sticky(nothing + b"new") == userdata.decode_sticky(nothing)
+    assert userdata.decode_cooperative(b"\0\0\0\5\0") == (5, None)
+
+
+@pytest.mark.parametrize(
+    ("data", "generation"), [("0000 00000000", -1), ("0001 00000000 00000009", 9)]
+)
+def test_nothing_owned_in_kafka_pythons_form(data: str, generation: int) -> None:
+    read = userdata.decode_sticky(bytes.fromhex(data))
+    assert (len(read.partitions), read.generation, read.note) == (0, generation, None)
+
+
 @pytest.mark.parametrize(
     "data",
     [
         b"",
         b"\0",
-        userdata.encode_sticky(OWNED, 9)[:-1],
-        userdata.encode_sticky(OWNED, 9) + b"\0",
+        userdata.encode_sticky(OWNED, 9)[:-5],
+        b"\0\1" + userdata.encode_sticky(OWNED, 9) + b"\0",
         b"\x7f\xff\xff\xff" + userdata.encode_sticky(OWNED, 9)[4:],
         b"\0\2" + userdata.encode_sticky(OWNED, 9),
         b"\xff" * 40,
@@ -176,10 +196,11 @@ def test_garbage_in_sticky_user_data_is_no_claim_and_is_said(data: bytes) -> Non
 def test_cooperative_user_data() -> None:
     assert userdata.encode_cooperative(258) == bytes.fromhex("00000102")
     assert userdata.decode_cooperative(bytes.fromhex("00000102")) == (258, None)
-    for garbage in (b"", b"\0\0\1", b"\0\0\0\1\0"):
+    for garbage in (b"", b"\0\0\1"):
         generation, note = userdata.decode_cooperative(garbage)
         assert generation == -1
         assert note is not None
+        assert "cooperative user data: generation at byte 0: 4 bytes needed" in note
 
 
 # Java's orders

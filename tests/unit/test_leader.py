@@ -11,7 +11,7 @@ from rota.assignors.cooperative import CooperativeSticky
 from rota.assignors.interface import Assignor, PartitionAssignor
 from rota.assignors.range import Range
 from rota.assignors.sticky import Sticky
-from rota.errors import BrokenRule, FormatError, InputError
+from rota.errors import BrokenRule, InputError
 from rota.formats import assignment, subscription, userdata
 from rota.member.leader import MemberMetadata, Outcome, lead
 from rota.model.membership import Subscription
@@ -91,10 +91,30 @@ def test_a_custom_strategy_is_written_too_and_held_to_the_rules() -> None:
         lead(KeepNothing(), CLUSTER, group)
 
 
-def test_a_member_whose_bytes_cannot_be_read_is_named() -> None:
-    group = members({"good": BOTH, "bad": b"\0\3\0\0\0\1"})
-    with pytest.raises(FormatError, match="member 'bad': subscription: topic"):
-        lead(Range(), CLUSTER, group)
+def test_members_whose_bytes_cannot_be_read_are_given_nothing_and_named() -> None:
+    group: dict[str, Subscription | bytes] = {
+        "good": BOTH,
+        "worse": b"",
+        "bad": b"\0\3\0\0\0\1",
+        "fine": BOTH,
+    }
+    for strategy in strategies():
+        outcome = lead(strategy, CLUSTER, members(group, static={"bad": "first"}))
+        placed = given(outcome)
+        assert placed.pop("bad") == placed.pop("worse") == {}
+        assert placed == given(lead(strategy, CLUSTER, members({"good": BOTH, "fine": BOTH})))
+        unreadable = "unreadable, so subscribed to nothing: subscription"
+        assert outcome.notes == (
+            f"member 'bad': {unreadable}: topics at byte 2: impossible count 1, 0 bytes left",
+            f"member 'worse': {unreadable}: version at byte 0: 2 bytes needed, 0 left",
+        )
+
+
+def test_a_group_of_which_nothing_can_be_read_is_given_nothing() -> None:
+    for strategy in strategies():
+        outcome = lead(strategy, CLUSTER, members({"a": b"", "b": b"?"}))
+        assert given(outcome) == {"a": {}, "b": {}}
+        assert len(outcome.notes) == 2
 
 
 def test_a_member_listed_twice_is_refused() -> None:
@@ -139,6 +159,40 @@ def test_unreadable_user_data_is_no_claim_and_the_member_is_named() -> None:
     assert len(outcome.notes) == 1
     assert outcome.notes[0].startswith(
         "member 'm03': user data: unreadable, so no claim: sticky user data"
+    )
+
+
+def test_a_newer_version_of_user_data_keeps_its_claim() -> None:
+    owned = Partitions.of({"t0": [1], "t1": [0, 2]})
+    data = userdata.encode_sticky(owned, 4) + b"new fields"
+    # few members are read one by one, many together
+    for count, cluster in ((2, CLUSTER), (20, Cluster({"t0": 30, "t1": 30}))):
+        group = {f"m{n:02}": BOTH for n in range(count)}
+        group["m01"] = Subscription(topics=BOTH.topics, user_data=data)
+        outcome = lead(Sticky(), cluster, members(group))
+        assert given(outcome)["m01"] == {"t0": (1,), "t1": (0, 2)}
+        assert outcome.notes == ()
+
+
+def cooperative_v1(user_data: bytes | None) -> Outcome:
+    """Of two members the second owns t1 and says so in a subscription without a generation."""
+    mine = Subscription(
+        topics=BOTH.topics, owned=Partitions.of({"t1": [0, 1, 2]}), user_data=user_data
+    )
+    return lead(
+        CooperativeSticky(), CLUSTER, members({"a": BOTH, "b": subscription.encode(mine, 1)})
+    )
+
+
+def test_empty_cooperative_user_data_is_none() -> None:
+    # as kafka-python's cooperative members send it
+    assert cooperative_v1(b"") == cooperative_v1(None)
+    assert cooperative_v1(b"").notes == ()
+    assert given(cooperative_v1(b""))["b"] == {"t1": (0, 1, 2)}
+    assert cooperative_v1(b"\0\0\0\5 new").notes == ()
+    assert cooperative_v1(b"\0").notes == (
+        "member 'b': unreadable, so no generation: "
+        "cooperative user data: generation at byte 0: 4 bytes needed, 1 left",
     )
 
 

@@ -39,7 +39,8 @@ class CooperativeSticky(StickyFamily):
         """From the subscription's fields; the generation from user data where the subscription is
         older than version 2, which has no field for it.
         """
-        if subscription.generation is not None or subscription.user_data is None:
+        # kafka-python sends empty user data for none
+        if subscription.generation is not None or not subscription.user_data:
             return stated(subscription)
         generation, note = userdata.decode_cooperative(subscription.user_data)
         return Ownership(partitions=subscription.owned, generation=generation, note=note)

@@ -1,8 +1,8 @@
 """User data of the sticky family: what a member owned, as bytes.
 
-The bytes carry no version in Java's form: version 1 is version 0 with a generation behind it, and
-a reader tries the newer first. kafka-python puts a 16-bit version in front; Java cannot read that
-and forgets what such members own.
+The bytes carry no version in Java's form: version 1 is version 0 with a generation behind it, a
+newer one may have more behind that, and a reader takes what it knows. kafka-python puts a 16-bit
+version in front; Java cannot read that and forgets what such members own.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rota.model.membership import NO_GENERATION, Ownership
 from rota.model.topic import NO_PARTITIONS, Partitions
 
 SUBJECT = "sticky user data"
+COOPERATIVE = "cooperative user data"
 
 
 def encode_sticky(owned: Partitions, generation: int) -> bytes:
@@ -37,18 +38,23 @@ def encode_sticky(owned: Partitions, generation: int) -> bytes:
 
 
 def decode_sticky(data: bytes) -> Ownership:
-    """Sticky user data, version 0 or 1, of Java or kafka-python; garbage is no claim, with a note.
+    """Sticky user data of Java or kafka-python; garbage is no claim, with a note.
 
-    The bytes must be used up, which tells the forms apart: a version 1 cut by its generation is a
-    version 0, and the two bytes in front of kafka-python's make no sense as Java's count.
+    A form that uses up the bytes comes first, which tells the two apart. Where none does, they are
+    read as Java reads them: a tail is a newer version's, and ignored.
     """
-    problem = None
-    for version, start in ((1, 0), (0, 0), (1, 2), (0, 2)):
-        try:
-            return _read_sticky(data, version, start)
-        except FormatError as error:
-            problem = problem or str(error)
-    return Ownership(partitions=NO_PARTITIONS, note=f"unreadable, so no claim: {problem}")
+    reader = Reader(data, SUBJECT)
+    try:
+        read = _read_java(reader)
+    except FormatError as error:
+        read = Ownership(partitions=NO_PARTITIONS, note=f"unreadable, so no claim: {error}")
+    else:
+        if not reader.remaining:
+            return read
+    try:
+        return _read_kafka_python(data)
+    except FormatError:
+        return read
 
 
 def decode_sticky_all(data: Sequence[bytes]) -> list[Ownership]:
@@ -64,10 +70,19 @@ def decode_sticky_all(data: Sequence[bytes]) -> list[Ownership]:
     return found
 
 
-def _read_sticky(data: bytes, version: int, start: int) -> Ownership:
+def _read_java(reader: Reader) -> Ownership:
+    """Version 1 where there are bytes enough for a generation, else version 0."""
+    partitions = read_partitions(reader, "previous assignment")
+    generation = reader.int32("generation") if reader.remaining >= 4 else NO_GENERATION
+    return Ownership(partitions=partitions, generation=generation)
+
+
+def _read_kafka_python(data: bytes) -> Ownership:
+    """Version 0 or 1 behind its number, to the last byte."""
     reader = Reader(data, SUBJECT)
-    if start and reader.int16("version") != version:
-        raise reader.error("version", f"not {version}", at=0)
+    version = reader.int16("version")
+    if version not in {0, 1}:
+        raise reader.error("version", f"unknown {version}", at=0)
     partitions = read_partitions(reader, "previous assignment")
     generation = reader.int32("generation") if version else NO_GENERATION
     if reader.remaining:
@@ -77,13 +92,14 @@ def _read_sticky(data: bytes, version: int, start: int) -> Ownership:
 
 def encode_cooperative(generation: int) -> bytes:
     """Cooperative user data, version 0: the generation alone."""
-    writer = Writer("cooperative user data")
+    writer = Writer(COOPERATIVE)
     writer.int32(generation)
     return writer.done()
 
 
 def decode_cooperative(data: bytes) -> tuple[int, str | None]:
-    """The generation, and a note if it could not be read."""
-    if len(data) != 4:
-        return NO_GENERATION, f"cooperative user data: 4 bytes needed, {len(data)} found"
-    return int.from_bytes(data, "big", signed=True), None
+    """The generation, and a note if it could not be read; a newer version's tail is ignored."""
+    try:
+        return Reader(data, COOPERATIVE).int32("generation"), None
+    except FormatError as error:
+        return NO_GENERATION, f"unreadable, so no generation: {error}"

@@ -33,26 +33,34 @@ class Outcome:
 def lead(assignor: Assignor, cluster: Cluster, members: Iterable[MemberMetadata]) -> Outcome:
     """Reads the group, assigns, checks the result, and writes it.
 
-    A member whose bytes cannot be read is an error that names it: to leave it out silently would
-    starve it, and to guess its topics would hand it what it did not ask for.
+    A member whose bytes cannot be read is given nothing and named in a note: the others are not
+    held up, and to guess its topics would hand it what it did not ask for.
     """
-    group = read_group(members)
+    group, notes = read_group(members)
     assigned = assign_checked(assignor, cluster, group).result
-    return Outcome(write_group(assigned), assigned.notes)
+    return Outcome(write_group(assigned), (*notes, *assigned.notes))
 
 
-def read_group(members: Iterable[MemberMetadata]) -> GroupSubscription:
-    """The subscriptions of all members."""
+def read_group(members: Iterable[MemberMetadata]) -> tuple[GroupSubscription, list[str]]:
+    """The subscriptions of all members, and a note on each that could not be read.
+
+    Such a member subscribes to nothing.
+    """
     listed = list(members)
     decoded = subscription.decode_all([(member.metadata, member.static_id) for member in listed])
     found: dict[str, Subscription] = {}
+    notes: list[str] = []
     for member, read in zip(listed, decoded, strict=True):
-        if isinstance(read, FormatError):
-            raise FormatError(f"member {member.member_id!r}: {read}") from read
         if member.member_id in found:
             raise InputError(f"member {member.member_id!r} is listed twice")
-        found[member.member_id] = read
-    return GroupSubscription(found)
+        if isinstance(read, FormatError):
+            notes.append(
+                f"member {member.member_id!r}: unreadable, so subscribed to nothing: {read}"
+            )
+            found[member.member_id] = Subscription(topics=(), static_id=member.static_id)
+        else:
+            found[member.member_id] = read
+    return GroupSubscription(found), sorted(notes)
 
 
 def write_group(assigned: GroupAssignment) -> dict[str, bytes]:
