@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import random
 import subprocess
 import sys
 
@@ -109,6 +111,13 @@ def test_dropped_claims_are_said() -> None:
             lambda: rota.Member(id="a", topics=["t"], owned={"t": ["x"]}),  # type: ignore[arg-type]
             "member 'a': owned",
         ),
+        (lambda: rota.Member(id=1, topics=["t"]), "id must be text, not 1"),  # type: ignore[arg-type]
+        (lambda: rota.Member(id="a", topics=["t"], rack=1), "rack must be text"),  # type: ignore[arg-type]
+        (lambda: rota.Member(id="a", topics=None), "topics must be a list"),  # type: ignore[arg-type]
+        (lambda: rota.Member(id="a", topics=["t"], generation=2**31), "is no 32-bit number"),
+        (lambda: rota.Member(id="a", topics=["t"], owned={"t": [0.5]}), "owned must be"),  # type: ignore[arg-type]
+        (lambda: rota.assign("range", ["t"], []), "partitions must be {topic: count}"),  # type: ignore[arg-type]
+        (lambda: rota.assign("range", {"t": 1}, [{"id": "a"}]), "must be rota.Member"),  # type: ignore[list-item]
         (
             lambda: rota.Member(id="a", topics=["t"], owned={"t": [2**40]}),
             "member 'a': owned",
@@ -119,6 +128,76 @@ def test_bad_input_is_named(wrong: object, said: str) -> None:
     assert callable(wrong)
     with pytest.raises(InputError, match=said):
         wrong()
+
+
+def test_a_partition_withheld_and_given_back_is_not_moved() -> None:
+    """B no longer subscribes, but holds t-0 until it is told to give it up."""
+    group = [
+        rota.Member(id="A", topics=["t"], owned={"t": [0]}, generation=1),
+        rota.Member(id="B", topics=["u"], owned={"t": [0]}, generation=2),
+    ]
+    plan = rota.assign("cooperative-sticky", {"t": 1, "u": 1}, group)
+    assert plan.to_dict() == {"A": {}, "B": {"u": [0]}}
+    assert plan.target_dict() == {"A": {"t": [0]}, "B": {"u": [0]}}
+    assert (plan.moved, plan.moves, plan.needless) == (0, (), 0)
+    assert (plan.withheld, plan.stopped) == (1, 1)
+
+
+def test_a_newer_claim_of_a_live_member_is_no_orphan() -> None:
+    group = [rota.Member(id="a", topics=["t"], owned={"t": [0]}, generation=5)]
+    gone = [rota.Member(id="z", topics=["t"], owned={"t": [0, 1], "x": [0]}, generation=1)]
+    assert rota.assign("sticky", {"t": 3}, group, left=gone).orphaned == 1
+
+
+def test_claims_in_conflict_are_said() -> None:
+    group = [member("a", "t", t=(0, 1)), member("b", "t", t=(1, 2))]
+    plan = rota.assign("sticky", {"t": 3}, group)
+    assert "owned by several in one generation, so nobody's claim counts: t-1" in plan.notes
+
+
+def test_many_members_with_dropped_claims_make_few_notes() -> None:
+    group = [member(f"m{n}", "t", u=tuple(range(9))) for n in range(9)]
+    plan = rota.assign("sticky", {"t": 3, "u": 9}, [*group, member("x", "u")])
+    assert len(plan.notes) == 4
+    assert plan.notes[-1].startswith("6 more members: claims on topics")
+
+
+def test_the_time_budget() -> None:
+    dice = random.Random(5)
+    topics = {f"t{n}": 9 for n in range(12)}
+    group = [
+        rota.Member(
+            id=f"m{n}",
+            topics=dice.sample(sorted(topics), 6),
+            owned={topic: range(9) for topic in dice.sample(sorted(topics), 2)},
+            generation=n,
+        )
+        for n in range(12)
+    ]
+    hurried = rota.assign("sticky", topics, group, budget_ms=0)
+    patient = rota.assign("sticky", topics, group, budget_ms=None)
+    assert sorted(hurried.loads.values()) == sorted(patient.loads.values())
+    assert any("stopped at the time budget" in note for note in hurried.notes)
+    assert not any("budget" in note for note in patient.notes)
+    assert hurried.moved >= patient.moved == patient.moved_min
+    with pytest.raises(InputError, match="budget_ms: '5s' is not a number of milliseconds"):
+        rota.assign("sticky", topics, group, budget_ms="5s")  # type: ignore[arg-type]
+
+
+def test_racks_may_come_from_anywhere() -> None:
+    group = [
+        rota.Member(id="a", topics=["t"], rack="x"),
+        rota.Member(id="b", topics=["t"], rack="y"),
+    ]
+    plan = rota.assign("sticky", {"t": 2}, group, racks={"t": [iter(["y"]), iter(["x"])]})
+    assert plan.to_dict() == {"a": {"t": [1]}, "b": {"t": [0]}}
+    assert plan.local == 2
+
+
+def test_a_plan_survives_a_process_boundary() -> None:
+    plan = rota.assign("cooperative-sticky", {"t0": 3, "t1": 3}, PAIR)
+    again = pickle.loads(pickle.dumps(plan))
+    assert (again.to_dict(), again.moves, again.moved_min) == (plan.to_dict(), plan.moves, 2)
 
 
 def test_an_empty_group_has_an_empty_plan() -> None:

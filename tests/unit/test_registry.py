@@ -101,6 +101,41 @@ def test_what_cannot_be_found(spec: str, said: str) -> None:
         resolve(spec)
 
 
+class Demanding(Everything):
+    name = "demanding"
+
+    def __init__(self) -> None:
+        raise ValueError("no config")
+
+
+class OwnSticky(Sticky):
+    name = "own-sticky"
+
+    def __init__(self) -> None:
+        super().__init__(solver="kafka")
+
+
+class Protocolless(Everything):
+    name = "protocolless"
+    protocols = ()
+
+
+def test_a_constructor_that_raises() -> None:
+    with pytest.raises(UnknownStrategy, match="cannot be created: ValueError"):
+        resolve(Demanding)
+
+
+def test_a_sticky_strategy_with_a_constructor_of_its_own() -> None:
+    made = resolve(OwnSticky, solver="exact")
+    assert isinstance(made, OwnSticky)
+    assert made.solver == "kafka"
+
+
+def test_protocols_that_are_none() -> None:
+    with pytest.raises(UnknownStrategy, match="'protocolless': protocols must be a tuple of"):
+        resolve(Protocolless)
+
+
 def test_an_unknown_solver_is_refused_for_every_strategy() -> None:
     for strategy in ("sticky", "range"):
         with pytest.raises(UnknownSolver, match="unknown solver 'fast': known are exact, kafka"):

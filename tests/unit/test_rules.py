@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rota
+from rota.assignors.interface import Solution
+from rota.assignors.problem import Problem
+from rota.assignors.range import Range
+from rota.assignors.roundrobin import RoundRobin
 from rota.assignors.rules import assign_checked
 from rota.errors import BrokenRule, StrategyFailed
 
@@ -137,8 +143,6 @@ def test_a_strategy_may_delegate_to_a_built_in_one() -> None:
         def assign(
             self, cluster: rota.Cluster, group: Mapping[str, rota.Subscription]
         ) -> rota.GroupAssignment:
-            from rota.assignors.roundrobin import RoundRobin
-
             return RoundRobin().assign(cluster, group)
 
     assert rota.assign(Delegating(), TOPICS, MEMBERS).loads == {"a": 1, "b": 1}
@@ -159,3 +163,108 @@ class HandOverNothing(rota.PartitionAssignor):
         self, partitions: Mapping[str, int], subscriptions: Mapping[str, rota.Subscription]
     ) -> dict[str, list[rota.TopicPartition]]:
         return {member: [] for member in subscriptions}
+
+
+class Raising(Range):
+    """A built-in strategy with a fault of its own."""
+
+    name = "raising"
+
+    def solve(self, problem: Problem) -> Solution:
+        raise KeyError("x")
+
+
+class Beyond(Range):
+    name = "beyond"
+
+    def solve(self, problem: Problem) -> Solution:
+        return Solution(owners=np.array([0, 9], dtype=np.int32))
+
+
+class Overridden(Range):
+    name = "overridden"
+
+    def assign(
+        self, cluster: rota.Cluster, group: Mapping[str, rota.Subscription]
+    ) -> rota.GroupAssignment:
+        everything = rota.Partitions.of({"t": [0, 1]})
+        return rota.GroupAssignment(
+            {"a": rota.Assignment(rota.Partitions.of(())), "b": rota.Assignment(everything)}
+        )
+
+
+def test_a_subclass_of_a_built_in_strategy_is_guarded_like_any_other() -> None:
+    with pytest.raises(StrategyFailed, match=r"'raising' raised KeyError: 'x' \(.*test_rules.py:"):
+        rota.assign(Raising(), TOPICS, MEMBERS)
+    with pytest.raises(BrokenRule, match="'only-members'.*an owner that is not in the group"):
+        rota.assign(Beyond(), TOPICS, MEMBERS)
+
+
+def test_assign_of_a_subclass_counts() -> None:
+    assert rota.assign(Overridden(), TOPICS, MEMBERS).loads == {"a": 0, "b": 2}
+
+
+def test_a_strategy_that_exits() -> None:
+    def exits() -> object:
+        raise SystemExit(0)
+
+    with pytest.raises(StrategyFailed, match="raised SystemExit: 0"):
+        rota.assign(strategy(exits), TOPICS, MEMBERS)
+
+
+def test_an_exception_that_cannot_be_shown() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    def fails() -> object:
+        raise Mute
+
+    with pytest.raises(StrategyFailed, match="'mine' raised .*Mute"):
+        rota.assign(strategy(fails), TOPICS, MEMBERS)
+
+
+def test_broadcast_does_not_allow_one_member_a_partition_twice() -> None:
+    doubled = strategy(lambda: {"a": [("t", 0), ("t", 0)], "b": [("t", 1)]}, allow_shared=True)
+    with pytest.raises(BrokenRule, match="'one-owner'.*'a' was given twice: t-0"):
+        rota.assign(doubled, TOPICS, MEMBERS)
+
+
+def test_a_strategy_that_writes_into_its_input_reaches_neither_caller_nor_check() -> None:
+    class Writes(rota.Assignor):
+        name = "writes"
+
+        def assign(self, cluster: rota.Cluster, group: object) -> rota.GroupAssignment:
+            cluster.partitions["t"] = 9  # type: ignore[index]
+            invented = rota.Partitions.of({"t": [0, 1, 4]})
+            return rota.GroupAssignment(
+                {"a": rota.Assignment(invented), "b": rota.Assignment(rota.Partitions.of(()))}
+            )
+
+    counts = {"t": 2}
+    with pytest.raises(BrokenRule, match="'exists'.*t-4"):
+        rota.assign(Writes(), counts, MEMBERS)
+    assert counts == {"t": 2}
+
+
+def test_a_target_in_other_terms_is_left_aside() -> None:
+    """A strategy that delegates a part of the group: positions there mean other members."""
+
+    class Partly(rota.Assignor):
+        name = "partly"
+        protocols = (rota.RebalanceProtocol.COOPERATIVE,)
+
+        def assign(
+            self, cluster: rota.Cluster, group: Mapping[str, rota.Subscription]
+        ) -> rota.GroupAssignment:
+            part = RoundRobin().assign(cluster, {"b": group["b"]})
+            nothing = rota.Assignment(rota.Partitions.of(()))
+            return rota.GroupAssignment({"a": nothing, "b": part["b"]}, target=part.target)
+
+    plan = rota.assign(Partly(), TOPICS, MEMBERS)
+    assert plan.target_loads == plan.loads == {"a": 0, "b": 2}
+
+
+def test_a_broken_rule_survives_a_process_boundary() -> None:
+    error = pickle.loads(pickle.dumps(BrokenRule("mine", "exists", "t-9")))
+    assert (error.rule, str(error)) == ("exists", str(BrokenRule("mine", "exists", "t-9")))

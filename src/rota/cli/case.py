@@ -43,7 +43,8 @@ class Case:
             raise InputError("--add: the group has no member whose subscription could be taken")
         taken = {member.id for member in self.members + self.left}
         free = (name for name in (f"new-{n}" for n in range(1, 2**31)) if name not in taken)
-        topics = Counter(member.topics for member in self.members).most_common(1)[0][0]
+        times = Counter(tuple(sorted(member.topics)) for member in self.members)
+        topics = min(times, key=lambda listed: (-times[listed], listed))
         added = tuple(Member(id=next(free), topics=topics) for _ in range(count))
         return replace(self, members=self.members + added)
 
@@ -82,7 +83,7 @@ def read_case(text: str, source: str) -> Case:
             reader.strings(replicas, f"racks.{topic}[{number}]")
             for number, replicas in enumerate(reader.sequence(listed, f"racks.{topic}"))
         ]
-        for topic, listed in reader.mapping(case.get("racks") or {}, "racks").items()
+        for topic, listed in reader.optional_mapping(case.get("racks"), "racks").items()
     }
     members = tuple(
         reader.member(member, f"members[{number}]")
@@ -104,6 +105,9 @@ class _Reader:
         if not isinstance(value, dict):
             raise self.error(path, f"must be an object, not {_kind(value)}")
         return value
+
+    def optional_mapping(self, value: object, path: str) -> dict[str, object]:
+        return {} if value is None else self.mapping(value, path)
 
     def sequence(self, value: object, path: str) -> list[object]:
         if not isinstance(value, list):
@@ -148,7 +152,7 @@ class _Reader:
         for key in ("id", "topics"):
             if key not in fields:
                 raise self.error(f"{path}.{key}", "is missing")
-        owned = self.mapping(fields.get("owned") or {}, f"{path}.owned")
+        owned = self.optional_mapping(fields.get("owned"), f"{path}.owned")
         generation = fields.get("generation")
         return Member(
             id=self.string(fields["id"], f"{path}.id"),

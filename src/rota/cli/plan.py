@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rota.assignors.registry import DEFAULT_LIST, known
-from rota.assignors.sticky import SOLVERS
+from rota.assignors.registry import BUILT_IN, DEFAULT_LIST, known, resolve
+from rota.assignors.sticky import SOLVERS, check_solver
 from rota.cli import table
 from rota.cli.case import Case, read_case
 from rota.errors import InputError
@@ -156,6 +156,7 @@ def run(args: argparse.Namespace) -> bool:
         args.error("--max-moves needs one strategy: it does not go with --compare")
     _let_modules_be_found(args.strategy or ())
     before, after = _cases(args)
+    check_solver(args.solver)
     if args.compare:
         plans = [_planned(before, after, *choice, args) for choice in _choices(args.strategy)]
         if args.json:
@@ -201,10 +202,15 @@ def _listed(strategies: Sequence[str] | None) -> list[str]:
 
 
 def _choices(strategies: Sequence[str] | None) -> list[tuple[list[str], str]]:
-    """What --compare compares: the built-in strategies, and those the user named beside them."""
+    """What --compare compares: every strategy there is, and those the user named beside them."""
     built_in = [([strategy], solver) for strategy, solver in COMPARED]
-    named = [strategy for strategy in _listed(strategies) if strategy not in known()]
-    return built_in + [([strategy], "exact") for strategy in named]
+    others = [name for name in (*known(), *_listed(strategies)) if name not in BUILT_IN]
+    return built_in + [([name], "exact") for name in dict.fromkeys(others) if _is_other(name)]
+
+
+def _is_other(strategy: str) -> bool:
+    """Not a built-in one by another name."""
+    return resolve(strategy).name not in BUILT_IN
 
 
 def _cases(args: argparse.Namespace) -> tuple[Case, Case]:

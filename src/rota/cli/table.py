@@ -142,7 +142,7 @@ def _members(plan: Plan, *, everything: bool) -> Table:
         if plan.target_loads[member] != plan.loads[member]:
             load += f" -> {plan.target_loads[member]}"
         nothing = "(idle)" if plan.target_loads[member] == 0 else "(from the next rebalance)"
-        table.add_row(Text(member), load, Text("; ".join(given) or nothing))
+        table.add_row(_plain(member), load, _plain("; ".join(given) or nothing))
     if len(plan) > limit:
         table.add_row("...", "", f"{len(plan) - limit} more members: --all lists them")
     return table
@@ -170,11 +170,16 @@ def _print_moves(console: Console, plan: Plan, limit: int) -> None:
     table = _table("moved", "from", "to")
     for move in plan.first_moves(limit):
         to = move.to if move.to is not None else "(next rebalance)"
-        table.add_row(Text(f"{move.topic}-{move.partition}"), Text(move.source), Text(to))
+        table.add_row(_plain(f"{move.topic}-{move.partition}"), _plain(move.source), _plain(to))
     console.print()
     console.print(table)
     if plan.moved > limit:
         console.print(f"{plan.moved - limit} more moves: --all lists them")
+
+
+def _plain(name: str) -> Text:
+    """A name without characters that would move the cursor or colour the screen."""
+    return Text("".join(c if c.isprintable() else ascii(c)[1:-1] for c in name))
 
 
 def _table(*titles: str) -> Table:

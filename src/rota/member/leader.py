@@ -37,8 +37,8 @@ def lead(assignor: Assignor, cluster: Cluster, members: Iterable[MemberMetadata]
     held up, and to guess its topics would hand it what it did not ask for.
     """
     group, notes = read_group(members)
-    assigned = assign_checked(assignor, cluster, group).result
-    return Outcome(write_group(assigned), (*notes, *assigned.notes))
+    checked = assign_checked(assignor, cluster, group)
+    return Outcome(write_group(checked.result), (*notes, *checked.notes))
 
 
 def read_group(members: Iterable[MemberMetadata]) -> tuple[GroupSubscription, list[str]]:
