@@ -34,7 +34,7 @@ import org.apache.kafka.common.TopicPartition;
  * '+'-separated "topic.partition"; what is empty is not set.
  *
  * The answer is "ok" TAB for each member, in the order given, its partitions; or "error" TAB the
- * exception's name.
+ * exception's name. It is written before the next line is read.
  */
 public final class StickyOracle {
     private static final Node[] NOBODY = {};
@@ -48,10 +48,9 @@ public final class StickyOracle {
 
     public static void main(String[] args) throws Exception {
         var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        var out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+        var out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         for (String line = in.readLine(); line != null; line = in.readLine())
             out.println(answer(line.split("\t", -1)));
-        out.flush();
     }
 
     private static String answer(String[] parts) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 
@@ -11,7 +11,7 @@ import numpy as np
 from rota.assignors import kafka
 from rota.assignors.problem import Problem
 from rota.model.membership import GroupSubscription, Member
-from rota.model.topic import Cluster
+from rota.model.topic import Cluster, Partitions
 
 GENERATION = 7
 RACKS = ("a", "b", "c", "d")
@@ -36,6 +36,22 @@ class Case:
     @cached_property
     def problem(self) -> Problem:
         return Problem.of(self.cluster, GroupSubscription.of(self.members))
+
+    @cached_property
+    def real(self) -> Case:
+        """The same group without claims beyond a topic's end; itself where there are none."""
+        layout = self.problem.layout
+        end = dict(zip(layout.topics, layout.counts.tolist(), strict=True))
+        kept = [
+            [claim for claim in member.owned if claim.partition < end.get(claim.topic, 2**31)]
+            for member in self.members
+        ]
+        if all(len(m.owned) == len(real) for m, real in zip(self.members, kept, strict=True)):
+            return self
+        members = zip(self.members, kept, strict=True)
+        return replace(
+            self, members=tuple(replace(m, owned=Partitions.of(real)) for m, real in members)
+        )
 
     @property
     def line(self) -> str:

@@ -1,9 +1,10 @@
 """``solver="kafka"`` against the StickyAssignor and CooperativeStickyAssignor of kafka-clients.
 
 Every case is compared partition by partition, on both of Kafka's paths: that covers loads, their
-order and the number of moves. A difference is accepted only where Kafka breaks a rule of a valid
-assignment, for a reason that is in the input: these are :data:`FAULTS`, described with examples
-in docs/java-faults.md.
+order and the number of moves. A difference is accepted only where Kafka goes wrong for a reason
+that is in the input: these are :data:`FAULTS`, counted exactly, and described with examples in
+docs/java-faults.md. Where claims beyond a topic's end lead Kafka astray it is asked again without
+them, since Rota drops them, and must then agree.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from itertools import compress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,10 +37,31 @@ EARLIER = "earlier owner that does not subscribe"
 HANDED_OVER = "handed over in one round"
 WITHHELD = "withheld from its only holder"
 NEVER_ENDS = "never ends"
-FAULTS = {
-    "sticky": {BEYOND, EMPTY, EARLIER},
-    "cooperative-sticky": {BEYOND, EMPTY, EARLIER, HANDED_OVER, WITHHELD},
+DOES_NOT_SUBSCRIBE = "given to a member that does not subscribe"
+PHANTOM = "phantom partition"
+ANOTHER = "another valid assignment"
+TWO_OWNERS = "two owners"
+NO_ANSWER = "no answer"
+ILLEGAL_STATE = "IllegalStateException"
+NULL_POINTER = "NullPointerException"
+Fault = tuple[str, str]
+
+FAULTS: dict[Fault, tuple[int | None, int | None]] = {
+    (EMPTY, DOES_NOT_SUBSCRIBE): (8, 11),
+    (EMPTY, ANOTHER): (0, 1),
+    (BEYOND, PHANTOM): (84, 59),
+    (BEYOND, ILLEGAL_STATE): (29, 17),
+    (BEYOND, NULL_POINTER): (1, 0),
+    (BEYOND, TWO_OWNERS): (6, 13),
+    (BEYOND, ANOTHER): (0, 0),
+    (EARLIER, DOES_NOT_SUBSCRIBE): (127, 109),
+    (EARLIER, NULL_POINTER): (15, 19),
+    (HANDED_OVER, "two owners at once"): (None, 535),
+    (WITHHELD, "no owner for a round"): (None, 5),
+    (NEVER_ENDS, NO_ANSWER): (0, 0),
 }
+"""How often the 10,000 groups of a strategy meet each fault and its effect: sticky,
+cooperative-sticky; None where it cannot. docs/java-faults.md has a copy."""
 
 STRATEGIES: dict[str, StickyFamily] = {
     "sticky": Sticky(solver="kafka"),
@@ -75,6 +98,25 @@ def never_ends(case: Case) -> bool:
     return general.ENDLESS in STRATEGIES[case.strategy].solve(case.problem).notes
 
 
+def answers_within(case: Case, seconds: float) -> bool:
+    """Does Kafka answer in this time, once it has answered another case?"""
+    warm = group(case.strategy, {"t": 1}, "C0 subscribes t")
+    with subprocess.Popen(
+        oracle(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{warm.line}\n{case.line}\n")
+        process.stdin.close()  # it ends with its last answer
+        assert process.stdout.readline() == "ok\t0.0\n"
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return False
+    return True
+
+
 def owners_in(answer: str, case: Case, problem: Problem) -> IntArray:
     """Kafka's answer as a column of owners."""
     status, *given = answer.split("\t")
@@ -86,27 +128,24 @@ def owners_in(answer: str, case: Case, problem: Problem) -> IntArray:
         for claim in listed.split("+") if listed else ():
             topic, number = names[int(claim.split(".")[0])], int(claim.split(".")[1])
             if topic not in member.topics:
-                raise JavaFailed("given to a member that does not subscribe")
+                raise JavaFailed(DOES_NOT_SUBSCRIBE)
             if number >= layout.counts[layout.index[topic]]:
-                raise JavaFailed("phantom partition")
+                raise JavaFailed(PHANTOM)
             spot = layout.starts[layout.index[topic]] + number
             if owners[spot] != UNASSIGNED:
-                raise JavaFailed("two owners")
+                raise JavaFailed(TWO_OWNERS)
             owners[spot] = problem.members.index(member.id)
     return owners
 
 
 def causes(case: Case, problem: Problem) -> list[str]:
-    """What in the input leads Kafka astray."""
+    """What in the input leads Kafka astray, claims beyond a topic's end apart."""
     found = []
     topics = {member.id: set(member.topics) for member in case.members}
     walked = [topics[problem.members[position]] for position in walk(problem.members)]
     named = [asked for asked in walked if asked]
     if walked and not walked[0] and walked[len(walked) - len(named) :] == [named[0]] * len(named):
         found.append(EMPTY)
-    counts = {topic: problem.layout.counts[index] for topic, index in problem.layout.index.items()}
-    if any(number >= counts.get(topic, 2**31) for m in case.members for topic, number in m.owned):
-        found.append(BEYOND)
     behind = problem.claims.generation < problem.claims.generation.max()
     if (~problem.claims.subscribed & behind[problem.claims.member]).any():
         found.append(EARLIER)
@@ -123,13 +162,52 @@ def check_valid(problem: Problem, solution: Solution) -> None:
         assert (solution.owners == np.where(withheld, UNASSIGNED, target)).all()
 
 
-def judge(case: Case, answer: str) -> Iterable[tuple[str, str]]:
-    """The faults in Kafka's answer, as (fault, effect); any other difference fails."""
+def judge(cases: list[Case]) -> Iterable[list[Fault]]:
+    """For each case the faults in Kafka's answer; any other difference fails."""
+    answers = iter(
+        ask([asked for one in cases for asked in ([one] if one.real is one else [one, one.real])])
+    )
+    for one in cases:
+        answer = next(answers)
+        real = answer if one.real is one else next(answers)
+        try:
+            yield [*led_astray(one, answer, real), *differences(one.real, real)]
+        except AssertionError:
+            print(f"seed {one.seed}, {one.strategy}\n{one.line}\n{answer}\n{real}")
+            raise
+
+
+def led_astray(case: Case, answer: str, real: str) -> list[Fault]:
+    """What claims beyond a topic's end change in Kafka's answer, against ``real`` without them."""
+    if case.real is case:
+        return []
+    rota, again = (STRATEGIES[case.strategy].solve(one.problem) for one in (case, case.real))
+    assert (rota.owners == again.owners).all(), "Rota drops such claims"
+    effect, effect_real = outcome(answer, case), outcome(real, case.real)
+    if effect == effect_real:
+        return []
+    return [(BEYOND, effect if isinstance(effect, str) else ANOTHER)]
+
+
+def outcome(answer: str, case: Case) -> str | list[int]:
+    """The owners Kafka gives, or what is wrong with its answer."""
+    if answer == NEVER_ENDS:
+        return answer
+    try:
+        owners: list[int] = owners_in(answer, case, case.problem).tolist()
+    except JavaFailed as failure:
+        return str(failure)
+    return owners
+
+
+def differences(case: Case, answer: str) -> list[Fault]:
+    """The faults in Kafka's answer to a case without claims beyond a topic's end."""
     problem = case.problem
     solution = STRATEGIES[case.strategy].solve(problem)
     check_valid(problem, solution)
     if answer == NEVER_ENDS:
-        return [(NEVER_ENDS, "no answer")]
+        assert not answers_within(case, 5), "Kafka was thought never to end here"
+        return [(NEVER_ENDS, NO_ANSWER)]
     try:
         java = owners_in(answer, case, problem)
     except JavaFailed as failure:
@@ -146,7 +224,7 @@ def judge(case: Case, answer: str) -> Iterable[tuple[str, str]]:
     if differs.any():
         reasons = [reason for reason in causes(case, problem) if reason != EARLIER]
         blamed = _blamed(reasons, f"differs: {java.tolist()} {solution.owners.tolist()}")
-        found.append((blamed, "another valid assignment"))
+        found.append((blamed, ANOTHER))
     return found
 
 
@@ -155,18 +233,13 @@ def _blamed(reasons: list[str], effect: str) -> str:
     return reasons[0]
 
 
-def compare(strategy: str, *, equal: bool, seeds: range) -> Counter[tuple[str, str]]:
+def compare(strategy: str, *, equal: bool, seeds: range) -> Counter[Fault]:
     """All cases of these seeds; the faults met, counted."""
-    counted: Counter[tuple[str, str]] = Counter()
+    counted: Counter[Fault] = Counter()
     for start in range(seeds.start, seeds.stop, 5000):
         stop = min(start + 5000, seeds.stop)
-        cases = [case(seed, strategy, equal=equal) for seed in range(start, stop)]
-        for one, answer in zip(cases, ask(cases), strict=True):
-            try:
-                counted.update(judge(one, answer))
-            except AssertionError:
-                print(f"case({one.seed}, {strategy!r}, equal={equal})\n{one.line}\n{answer}")
-                raise
+        for found in judge([case(seed, strategy, equal=equal) for seed in range(start, stop)]):
+            counted.update(found)
     return counted
 
 
@@ -183,26 +256,36 @@ def group(strategy: str, counts: dict[str, int | None], *members: str) -> Case:
     return Case(0, strategy, counts, {}, tuple(found))
 
 
+ENDLESS_COUNTS: dict[str, int | None] = {"t": 7, "u": 6, "v": 10, "w": 6}
+ENDLESS_MEMBERS = [
+    "m0 subscribes w owns of 7",
+    "m1 subscribes t owns of 7",
+    "m2 subscribes t u owns u-1 u-2 u-3 of 7",
+    "m3 subscribes w u owns of 7",
+    "m4 subscribes v w owns of 7",
+    "m5 subscribes t v u owns t-1 of 5",
+    "m6 subscribes t w u owns t-1 u-4 w-0 w-1 w-3 w-4 w-5 of 7",
+]
 EXAMPLES = [
     (
         EMPTY,
-        "given to a member that does not subscribe",
+        DOES_NOT_SUBSCRIBE,
         {"t": 1},
         "C0 subscribes",
         "C1 subscribes t",
     ),
-    (BEYOND, "phantom partition", {"t": 2}, "C0 subscribes t owns t-2"),
-    (BEYOND, "IllegalStateException", {"t": 1}, "C0 subscribes t owns t-1"),
+    (BEYOND, PHANTOM, {"t": 2}, "C0 subscribes t owns t-2"),
+    (BEYOND, ILLEGAL_STATE, {"t": 1}, "C0 subscribes t owns t-1"),
     (
         BEYOND,
-        "two owners",
+        TWO_OWNERS,
         {"t": 1, "u": 1},
         "C0 subscribes t owns t-0",
         "C1 subscribes u t owns u-1",
     ),
     (
         BEYOND,
-        "another valid assignment",
+        ANOTHER,
         {"t": 3, "u": 3},
         "C0 subscribes u t owns t-0 of 2",
         "C1 subscribes t owns u-3",
@@ -210,7 +293,7 @@ EXAMPLES = [
     ),
     (
         EARLIER,
-        "given to a member that does not subscribe",
+        DOES_NOT_SUBSCRIBE,
         {"t": 1, "u": 1},
         "C0 subscribes t u owns t-0 u-0 of 2",
         "C1 subscribes t owns u-0 of 1",
@@ -218,7 +301,7 @@ EXAMPLES = [
     ),
     (
         EARLIER,
-        "NullPointerException",
+        NULL_POINTER,
         {"t": 2},
         "C0 subscribes t owns of 2",
         "C1 subscribes t owns t-0 t-1 of 2",
@@ -239,6 +322,7 @@ EXAMPLES = [
         "C1 subscribes t owns t-0 t-2 of 1",
         "C2 subscribes t owns t-0 of 2",
     ),
+    (NEVER_ENDS, NO_ANSWER, ENDLESS_COUNTS, *ENDLESS_MEMBERS),
 ]
 
 
@@ -246,51 +330,54 @@ EXAMPLES = [
 def test_kafka_still_has_the_fault(example: tuple[str, str, dict[str, int | None], str]) -> None:
     """The smallest groups, those of docs/java-faults.md. Once one fails, Kafka has mended it."""
     fault, effect, counts, *members = example
-    for strategy, faults in FAULTS.items():
-        if fault in faults:
-            one = group(strategy, counts, *members)
-            assert (fault, effect) in judge(one, *ask([one]))
+    for strategy, known in zip(STRATEGIES, FAULTS[fault, effect], strict=True):
+        if known is not None:
+            (found,) = judge([group(strategy, counts, *members)])
+            assert (fault, effect) in found
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-def test_kafka_still_never_ends(strategy: str) -> None:
-    one = group(
-        strategy,
-        {"t": 7, "u": 6, "v": 10, "w": 6},
-        "m0 subscribes w owns of 7",
-        "m1 subscribes t owns of 7",
-        "m2 subscribes t u owns u-1 u-2 u-3 of 7",
-        "m3 subscribes w u owns of 7",
-        "m4 subscribes v w owns of 7",
-        "m5 subscribes t v u owns t-1 of 5",
-        "m6 subscribes t w u owns t-1 u-4 w-0 w-1 w-3 w-4 w-5 of 7",
-    )
-    assert never_ends(one)
-    with pytest.raises(subprocess.TimeoutExpired):
-        subprocess.run(
-            oracle(),
-            input=f"{one.line}\n",
-            capture_output=True,
-            check=True,
-            encoding="utf-8",
-            timeout=20,
-        )
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_kafka_ends_without_the_older_claim(strategy: str) -> None:
+    """So it is that claim, and not the size of the group or the way it is asked."""
+    without = [line.replace(" t-1 of 5", " of 5") for line in ENDLESS_MEMBERS]
+    assert answers_within(group(strategy, ENDLESS_COUNTS, *without), 60)
 
 
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def counts_of(strategy: str) -> dict[Fault, int]:
+    """What :data:`FAULTS` says of this strategy."""
+    column = list(STRATEGIES).index(strategy)
+    known = {fault: counts[column] for fault, counts in FAULTS.items()}
+    return {fault: count for fault, count in known.items() if count is not None}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_ten_thousand_groups_as_kafka_assigns_them(strategy: str) -> None:
     counted = compare(strategy, equal=True, seeds=range(5000))
     counted += compare(strategy, equal=False, seeds=range(5000))
     print(strategy, dict(counted))
-    assert {fault for fault, _ in counted} - {NEVER_ENDS} == FAULTS[strategy]
-    assert counted.total() < 1000
+    assert {**dict.fromkeys(counts_of(strategy), 0), **counted} == counts_of(strategy)
+
+
+def test_the_documentation_has_these_counts() -> None:
+    page = Path(__file__).parents[2] / "docs" / "java-faults.md"
+    shown = [line for line in page.read_text().splitlines() if line.startswith("| ")]
+    rows = [
+        f"| {fault} | {effect} | "
+        + " | ".join("cannot happen" if count is None else str(count) for count in counts)
+        + " |"
+        for (fault, effect), counts in FAULTS.items()
+    ]
+    assert shown[-len(rows) :] == rows
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_hundred_thousand_groups_as_kafka_assigns_them(strategy: str) -> None:
     counted = compare(strategy, equal=True, seeds=range(10_000, 60_000))
     counted += compare(strategy, equal=False, seeds=range(10_000, 60_000))
     print(strategy, dict(counted))
-    assert {fault for fault, _ in counted} - {NEVER_ENDS} == FAULTS[strategy]
+    assert set(counted) <= set(counts_of(strategy))
+    assert {fault for fault, _ in counted} | {NEVER_ENDS} == {
+        fault for fault, _ in counts_of(strategy)
+    }
+    assert counted[NEVER_ENDS, NO_ANSWER] <= 10

@@ -43,6 +43,17 @@ def groups(
 
 
 @st.composite
+def replica_racks(draw: st.DrawFn, counts: dict[str, int]) -> dict[str, list[list[str]]]:
+    """Racks of the replicas of each partition; now and then none is known of a whole topic."""
+    each = st.lists(st.sampled_from(RACKS), unique=True)
+    return {
+        topic: [draw(each) for _ in range(count)]
+        for topic, count in counts.items()
+        if draw(st.integers(0, 4))
+    }
+
+
+@st.composite
 def changed(
     draw: st.DrawFn, counts: dict[str, int], group: list[rota.Member], suffix: int
 ) -> tuple[dict[str, int], list[rota.Member]]:

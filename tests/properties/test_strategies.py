@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import rota
 from rota.model.topic import Partitions
 from rota.plan import carried_out
-from tests.properties.groups import changed, groups
+from tests.properties.groups import changed, groups, replica_racks
 
 STRATEGIES = [
     ("range", "exact"),
@@ -72,11 +72,14 @@ def test_the_order_of_the_input_does_not_matter(
 def test_a_cooperative_change_is_complete_after_two_rounds(
     solver: str, rounds: int, data: st.DataObject
 ) -> None:
-    """Kafka's own heuristic now and then moves more in the second round, and needs a third."""
+    """Kafka's own heuristic now and then moves more in the second round, and needs a third; with
+    replica racks it may never settle (docs/java-faults.md), so they are left out for it.
+    """
     counts, members = data.draw(groups())
     for change in range(3):
+        racks = data.draw(replica_racks(counts)) if solver == "exact" else None
         for _ in range(rounds):
-            plan = rota.assign("cooperative-sticky", counts, members, solver=solver)
+            plan = rota.assign("cooperative-sticky", counts, members, solver=solver, racks=racks)
             members = carried_out(plan, members, generation=4)
         assert plan.withheld == 0, "everything is given out"
         assert plan.moved == 0, "and nothing taken away"
