@@ -108,12 +108,13 @@ def answers_within(case: Case, seconds: float) -> bool:
         assert process.stdout is not None
         process.stdin.write(f"{warm.line}\n{case.line}\n")
         process.stdin.close()  # it ends with its last answer
-        assert process.stdout.readline() == "ok\t0.0\n"
         try:
+            assert process.stdout.readline() == "ok\t0.0\n"
             process.wait(seconds)
         except subprocess.TimeoutExpired:
-            process.kill()
             return False
+        finally:
+            process.kill()
     return True
 
 
