@@ -53,7 +53,9 @@ def place(problem: Problem, expired: Callable[[], bool]) -> Solution:
         owners = Balance(problem, order, previous, stray, expired, notes).solve()
     except Astray:
         previous[stray] = UNASSIGNED
+        notes = {}
         owners = Balance(problem, order, previous, np.zeros_like(stray), expired, notes).solve()
+        notes.pop(ENDLESS, None)  # Kafka did end, where it should not have
     return Solution(owners=owners, notes=tuple(notes))
 
 
