@@ -5,7 +5,6 @@ That it gives what Kafka gives is shown against the Java classes, in tests/kafka
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
@@ -254,22 +253,20 @@ def test_the_order_of_the_input_does_not_matter(equal: bool) -> None:
         assert (kafka.solve(other.problem, lambda: False).owners == expected).all(), f"seed {seed}"
 
 
-class Speed:
-    """A group of many, built from arrays, and the processor time that a rebalance takes."""
+class Large:
+    """A group of many, built from arrays."""
 
     def __init__(self, counts: dict[str, int], members: Mapping[str, tuple[str, ...]]) -> None:
         self.cluster = Cluster(counts)
         self.members = {m: Subscription(topics=listed) for m, listed in members.items()}
 
-    def rebalance(self) -> tuple[Problem, IntArray, float]:
+    def rebalance(self) -> tuple[Problem, IntArray]:
         problem = Problem.of(self.cluster, self.members)
-        start = time.process_time()
-        owners = kafka.solve(problem, lambda: False).owners
-        return problem, owners, time.process_time() - start
+        return problem, kafka.solve(problem, lambda: False).owners
 
     def settle(self) -> None:
         """Members own what they are given."""
-        problem, owners, _ = self.rebalance()
+        problem, owners = self.rebalance()
         placement = Placement(problem.layout, problem.members, owners)
         for position, member in enumerate(problem.members):
             owned = problem.layout.pick(placement.numbers_of(position))
@@ -283,60 +280,34 @@ def moved(problem: Problem, owners: IntArray) -> int:
     return int(np.count_nonzero((previous >= 0) & (previous != owners)))
 
 
-class TestSpeed:
-    """Limits are what Kafka's Java classes take, or far below it where that is minutes."""
+class TestLargeGroups:
+    """Moves that can be told beforehand; how long they take is the benchmarks' duty."""
 
     def test_a_million_partitions(self) -> None:
         topics = tuple(f"topic-{n:03}" for n in range(500))
         ids = [f"consumer-{n}-{n * 7919 % 10007:x}" for n in range(2000)]
-        group = Speed(dict.fromkeys(topics, 2000), dict.fromkeys(ids, topics))
-        _, owners, took = group.rebalance()
-        assert (np.bincount(owners) == 500).all()
-        assert took < 0.27, "fresh"
+        group = Large(dict.fromkeys(topics, 2000), dict.fromkeys(ids, topics))
+        assert (np.bincount(group.rebalance()[1]) == 500).all()
         group.settle()
         group.members["consumer-new"] = Subscription(topics=topics)
-        problem, owners, took = group.rebalance()
-        assert (moved(problem, owners), took < 3.9) == (499, True), "one joins"
+        assert moved(*group.rebalance()) == 499, "one joins"
         del group.members["consumer-new"], group.members[ids[0]]
-        problem, owners, took = group.rebalance()
-        assert (moved(problem, owners), took < 3.9) == (0, True), "one leaves"
+        assert moved(*group.rebalance()) == 0, "one leaves"
 
     def test_a_member_with_another_subscription_joins_a_large_group(self) -> None:
         """Java: 162 s."""
         topics = tuple(f"t{n}" for n in range(40))
         members = {f"consumer-{n}": topics for n in range(800)}
-        group = Speed(dict.fromkeys(topics, 1000), members)
+        group = Large(dict.fromkeys(topics, 1000), members)
         group.settle()
         group.members["new"] = Subscription(topics=topics[:1])
-        problem, owners, took = group.rebalance()
-        assert moved(problem, owners) == 49
-        assert took < 3
-
-    def test_members_with_topics_of_their_own(self) -> None:
-        """Java: 42 s."""
-        random = Random(1)
-        topics = [f"t{n}" for n in range(1000)]
-        members = {
-            f"m{n}": tuple(random.sample(topics, random.randint(1, 20))) for n in range(1000)
-        }
-        group = Speed(dict.fromkeys(topics, 10), members)
-        assert group.rebalance()[2] < 5
-
-    def test_one_topic_each_and_one_leaves(self) -> None:
-        """Tens of seconds in kafka-python and aiokafka."""
-        topics = [f"t{n}" for n in range(7)]
-        members = {f"m{n}": (topics[n % 7],) for n in range(83)}
-        group = Speed(dict.fromkeys(topics, 240), members)
-        group.settle()
-        del group.members["m5"]
-        assert group.rebalance()[2] < 0.1
+        assert moved(*group.rebalance()) == 49
 
     @pytest.mark.nightly
     def test_a_million_partitions_with_one_other_subscription(self) -> None:
         topics = tuple(f"t{n:03}" for n in range(500))
         members = {f"c{n:04}": topics if n else topics[:1] for n in range(2000)}
-        group = Speed(dict.fromkeys(topics, 2000), members)
-        assert group.rebalance()[2] < 60
+        group = Large(dict.fromkeys(topics, 2000), members)
         group.settle()
         del group.members["c1000"]
-        assert group.rebalance()[2] < 60
+        assert moved(*group.rebalance()) == 0
