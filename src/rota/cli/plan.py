@@ -154,7 +154,7 @@ def run(args: argparse.Namespace) -> bool:
     """Prints the plan; true if the limit on moves is exceeded."""
     if args.compare and args.max_moves is not None:
         args.error("--max-moves needs one strategy: it does not go with --compare")
-    _let_modules_be_found(args.strategy or ())
+    _let_modules_be_found([*(args.strategy or ()), *(args.origin or ())])
     before, after = _cases(args)
     check_solver(args.solver)
     if args.compare:
