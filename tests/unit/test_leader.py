@@ -191,7 +191,7 @@ def test_empty_cooperative_user_data_is_none() -> None:
     assert given(cooperative_v1(b""))["b"] == {"t1": (0, 1, 2)}
     assert cooperative_v1(b"\0\0\0\5 new").notes == ()
     assert cooperative_v1(b"\0").notes == (
-        "member 'b': unreadable, so no generation: "
+        "member 'b': user data: unreadable, so no generation: "
         "cooperative user data: generation at byte 0: 4 bytes needed, 1 left",
     )
 
