@@ -75,7 +75,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         epilog=EXAMPLES + epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    group = parser.add_argument_group("the group")
+    _add_group(parser.add_argument_group("the group"))
+    _add_strategy(parser.add_argument_group("the strategy"))
+    _add_output(parser.add_argument_group("the output"))
+    parser.set_defaults(run=run, error=parser.error)
+
+
+def _add_group(group: argparse._ArgumentGroup) -> None:
     group.add_argument("case", nargs="?", metavar="CASE", help="a case file; - for standard input")
     group.add_argument(
         "--partitions",
@@ -107,7 +113,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
     group.add_argument(
         "--remove", action="append", default=[], metavar="ID", help="this member leaves"
     )
-    strategy = parser.add_argument_group("the strategy")
+
+
+def _add_strategy(strategy: argparse._ArgumentGroup) -> None:
     strategy.add_argument(
         "--strategy",
         action="append",
@@ -138,7 +146,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         metavar="MS",
         help=f"how long the exact solver may look for fewer moves (default {DEFAULT_BUDGET_MS})",
     )
-    output = parser.add_argument_group("the output")
+
+
+def _add_output(output: argparse._ArgumentGroup) -> None:
     output.add_argument("--json", action="store_true", help="print JSON")
     output.add_argument("--all", action="store_true", help="list every member and every move")
     output.add_argument(
@@ -147,7 +157,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         metavar="N",
         help="exit with 1 if more than N partitions move",
     )
-    parser.set_defaults(run=run, error=parser.error)
 
 
 def run(args: argparse.Namespace) -> bool:
