@@ -7,12 +7,50 @@
     │   ├── UnknownStrategy     no such strategy, or it cannot be loaded
     │   └── UnknownSolver       no such solver of the sticky family
     ├── FormatError             bytes that do not follow their format
-    └── StrategyError           a strategy did not do its duty
-        ├── StrategyFailed      it raised
-        └── BrokenRule          its result breaks a rule of a valid assignment
+    ├── StrategyError           a strategy did not do its duty
+    │   ├── StrategyFailed      it raised
+    │   └── BrokenRule          its result breaks a rule of a valid assignment
+    └── GroupError              a group's coordinator refused; carries Kafka's code
+        ├── CommitFailed        the member is no longer of the generation it commits for
+        ├── RetriableCommitFailed   an asynchronous commit failed, and may be tried again
+        ├── Fenced              another process has taken this member's static id
+        └── InconsistentProtocol    no strategy that all members support
 """
 
 from __future__ import annotations
+
+import enum
+
+
+class Code(enum.IntEnum):
+    """Kafka's error codes, those that a group's coordinator gives and its members meet."""
+
+    NONE = 0
+    UNKNOWN = -1
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    REQUEST_TIMED_OUT = 7
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    INVALID_REQUEST = 42
+    KAFKA_STORAGE_ERROR = 56
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    UNSTABLE_OFFSET_COMMIT = 88
 
 
 class RotaError(Exception):
@@ -54,3 +92,30 @@ class BrokenRule(StrategyError):
 
     def __reduce__(self) -> tuple[type[BrokenRule], tuple[str, str, str]]:
         return type(self), (self.strategy, self.rule, self.detail)
+
+
+class GroupError(RotaError):
+    """A group's coordinator refused a request for good."""
+
+    def __init__(self, message: str, code: int = Code.UNKNOWN) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[type[GroupError], tuple[str, int]]:
+        return type(self), (str(self), self.code)
+
+
+class CommitFailed(GroupError):
+    """The group has gone on without this member: what it would commit belongs to others now."""
+
+
+class RetriableCommitFailed(GroupError):
+    """An asynchronous commit failed for a reason that may pass; it is not tried again by itself."""
+
+
+class Fenced(GroupError):
+    """Another process has joined under this member's static id. It must stop."""
+
+
+class InconsistentProtocol(GroupError):
+    """The group has no strategy in common with this member. The message lists the member's own."""
