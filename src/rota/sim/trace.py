@@ -34,6 +34,8 @@ class What(enum.StrEnum):
     FAILED = "failed"
     """The process has been told that no reply will come."""
     ASSIGNMENT = "assignment"
+    WITHHELD = "withheld"
+    """Nothing more is read of partitions that are about to be revoked."""
     LISTENER = "listener"
     COMMIT = "commit"
     """The process has been told the outcome of a commit."""

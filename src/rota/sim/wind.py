@@ -114,10 +114,12 @@ def _cycle_of(
 
 def is_quiet(stage: Stage) -> bool:
     """Nothing is to happen but heartbeats and polls."""
-    pending = stage.agenda.pending()
-    due = min((entry.at for entry in pending), default=0)
+    due = stage.agenda.next_at()
+    if due is None:
+        return True
     if due <= stage.news_at + calm(stage):
         return False
+    pending = stage.agenda.pending()
     return all(_only_recurs(entry, due - stage.window) for entry in pending)
 
 
@@ -125,5 +127,3 @@ def _only_recurs(entry: Entry, recent: int) -> bool:
     if isinstance(entry.holder, TimerKey) and entry.holder.kind is TimerKind.RETENTION:
         return True
     return entry.beat and entry.set_at >= recent
-
-
