@@ -65,7 +65,7 @@ RECORD_EVERY = 1_000
 Listener = Callable[[Call, tuple[TopicPartition, ...]], Exception | None]
 
 
-def _content(call: Call, partitions: tuple[TopicPartition, ...]) -> Exception | None:
+def _content(_call: Call, _partitions: tuple[TopicPartition, ...]) -> Exception | None:
     return None
 
 

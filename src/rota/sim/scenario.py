@@ -397,8 +397,8 @@ class _Reader:
 _Named: TypeAlias = Callable[[_Reader, Table, int, tuple[str, ...]], Happening]
 
 _NAMED: Mapping[str, _Named] = {
-    "leave": lambda _, table, at, names: Leaves(at=at, names=names),
-    "crash": lambda _, table, at, names: Crashes(at=at, names=names),
+    "leave": lambda _, _table, at, names: Leaves(at=at, names=names),
+    "crash": lambda _, _table, at, names: Crashes(at=at, names=names),
     "stall": lambda _, table, at, names: Stalls(at=at, names=names, time=table.time("for")),
     "pause": lambda _, table, at, names: Pauses(at=at, names=names, time=table.time("for")),
     "slow": lambda _, table, at, names: Slows(

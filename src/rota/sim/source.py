@@ -17,6 +17,8 @@ Path: TypeAlias = tuple[str | int, ...]
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 _PARTS = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
+_SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
+"""How tomllib words its errors."""
 _NOT_CODE = re.compile(r"""\"(?:\\.|[^"\\])*\"|'[^']*'|#.*""")
 
 
@@ -45,9 +47,7 @@ class Source:
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            found = re.search(
-                r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", str(error)
-            )
+            found = _SYNTAX.match(str(error))
             if found is None:
                 raise InputError(f"{self.name}: not TOML: {error}") from None
             line = found[2] or str(text.count("\n") + 1)

@@ -59,4 +59,5 @@ class Record(NamedTuple):
     detail: object = None
 
     def __str__(self) -> str:
-        return f"{self.at:>9} {self.what:<11} {self.who:<12} {'' if self.detail is None else self.detail}"
+        detail = "" if self.detail is None else self.detail
+        return f"{self.at:>9} {self.what:<11} {self.who:<12} {detail}"

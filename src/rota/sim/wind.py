@@ -82,8 +82,8 @@ def _sorted_out(
     for process in processes:
         heartbeat = process.timers.get(Timer.HEARTBEAT)
         if heartbeat is not None and heartbeat.set_at >= recent:
-            cycle = _Cycle(heartbeat, process.program.config.heartbeat_interval)
-            hearts[process] = hearts[process.machine.member_id] = cycle
+            heart = _Cycle(heartbeat, process.program.config.heartbeat_interval)
+            hearts[process] = hearts[process.machine.member_id] = heart
         loop = process.loop
         if loop is not None and loop.beat and loop.at - loop.set_at == process.processing:
             loops[process] = _Cycle(loop, process.processing)
