@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     listed = "\n".join(f"  {letter}  {name}" for letter, name in BENCHMARKS.items())
     made = argparse.ArgumentParser(
         prog="python -m bench",
-        description=f"Strategies beside their peers, and the group engine; CPU seconds.\n\n{listed}",
+        description=f"Strategies beside peers, and the group engine; CPU seconds.\n\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--only", metavar="A,D", help="only these benchmarks")
