@@ -1,0 +1,34 @@
+"""The table of legal moves: complete, and what the documentation shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rota.group.classic import Group
+from rota.group.state import MOVES, State, diagram
+
+ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
+
+
+def test_the_documented_diagram_is_drawn_from_the_table() -> None:
+    assert f"```mermaid\n{diagram()}\n```" in ARCHITECTURE.read_text()
+
+
+@pytest.mark.parametrize("old", State)
+@pytest.mark.parametrize("new", State)
+def test_a_group_moves_along_the_table_only(old: State, new: State) -> None:
+    group = Group("g")
+    group.state = old
+    if (old, new) in MOVES:
+        group.move(new, 7)
+        assert (group.previous, group.state, group.timestamp) == (old, new, 7)
+    else:
+        with pytest.raises(AssertionError, match="no move"):
+            group.move(new, 7)
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    assert {new for _, new in MOVES} == set(State)
+    assert {old for old, _ in MOVES} == set(State) - {State.DEAD}
