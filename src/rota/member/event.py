@@ -251,7 +251,10 @@ class RequestMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """Raise this from the application's ``poll``."""
+    """Raise this from the application's ``poll``, or from its close or unsubscription under way.
+
+    At most one in each poll. Work goes on meanwhile: the application may poll again.
+    """
 
     error: Exception
 

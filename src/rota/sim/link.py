@@ -72,8 +72,17 @@ class _Unheard:
 class Link:
     """An open connection; once it is closed, nothing comes back through it."""
 
-    __slots__ = ("_busy", "_end", "_last_reply", "_last_request", "_line", "_node", "_patience")
-    __slots__ += ("_stage", "is_open")
+    __slots__ = (
+        "_busy",
+        "_end",
+        "_last_reply",
+        "_last_request",
+        "_line",
+        "_node",
+        "_patience",
+        "_stage",
+        "is_open",
+    )
 
     def __init__(self, stage: Stage, node: Node, end: End) -> None:
         self.is_open = True

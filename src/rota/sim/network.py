@@ -66,7 +66,9 @@ class Steady:
 
     steady = True
 
-    def __init__(self, *, latency: int = 1, jitter: int = 0, append: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self, *, latency: int = 1, jitter: int = 0, append: int = 1, seed: int = 0
+    ) -> None:
         self._latency = latency
         self._jitter = jitter
         self._append = append

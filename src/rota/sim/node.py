@@ -96,7 +96,7 @@ class Node:
             return
         now = self._stage.now
         for entry in self.journal:
-            self.coordinator.replay(entry, now)
+            self.coordinator.replay(entry)
         self._stage.tell(What.COORDINATOR, "", "loaded")
         self._carry_out(self.coordinator.handle(Loaded(), now))
 

@@ -41,6 +41,7 @@ from rota.member.event import (
     Subscribed,
     Timer,
     TimerFired,
+    Withhold,
 )
 from rota.member.machine import Machine
 from rota.model.config import MemberConfig
@@ -56,13 +57,15 @@ from rota.sim.trace import What
 
 BEATING = frozenset({Timer.HEARTBEAT, Timer.SESSION, Timer.POLL})
 """Timers that run on while nothing happens."""
+CLOSE_TIMEOUT = 30_000
+"""How long an application waits for its consumer to close: Kafka's default."""
 RECORD_EVERY = 1_000
 """Every partition gets a record so often, and its owner has handled all there are."""
 
 Listener = Callable[[Call, tuple[TopicPartition, ...]], Exception | None]
 
 
-def _content(call: Call, partitions: tuple[TopicPartition, ...]) -> Exception | None:
+def _content(_call: Call, _partitions: tuple[TopicPartition, ...]) -> Exception | None:
     return None
 
 
@@ -140,7 +143,7 @@ class Process:
         self._closing = True
         self._stage.tell(What.LEAVING, self.name)
         if self.loop is None:
-            self.handle(CloseAsked())
+            self._close()
 
     def pause(self, time: int) -> None:
         """The whole process is frozen: a long garbage collection, SIGSTOP, a suspended machine."""
@@ -226,6 +229,8 @@ class Process:
                 stage.tell(What.ASSIGNMENT, self.name, (command.generation, command.partitions))
             case CallListener():
                 self._call_listener(command)
+            case Withhold():
+                stage.tell(What.WITHHELD, self.name, command.partitions)
             case FindCoordinator():
                 self._look_for_coordinator()
             case RequestMetadata():
@@ -265,10 +270,13 @@ class Process:
     def _look_for_coordinator(self) -> None:
         stage = self._stage
         stage.news_at = stage.now
+        if self.link is not None:  # what was sent through it has been given up
+            self.link.close()
+            self.link = None
         fate = stage.nature.request(self.name, None, stage.now)
         stage.agenda.add(stage.now + fate.delay + fate.reply_delay, self._found, not fate.lost)
 
-    def _found(self, asked: bool) -> None:  # noqa: FBT001 (an entry's argument)
+    def _found(self, asked: bool) -> None:
         if self._ready(self._found, asked):
             there = asked and self._node.coordinator is not None
             self.handle(CoordinatorFound() if there else CoordinatorMissing())
@@ -333,7 +341,13 @@ class Process:
         if not self.loop.beat:
             self._stage.tell(What.WOKEN, self.name)
         self.loop = None
-        self.handle(CloseAsked() if self._closing else PollBegan())
+        if self._closing:
+            self._close()
+        else:
+            self.handle(PollBegan())
+
+    def _close(self) -> None:
+        self.handle(CloseAsked(self._stage.now + CLOSE_TIMEOUT))
 
     def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         position = OffsetAndMetadata(self._stage.now // RECORD_EVERY)

@@ -34,6 +34,8 @@ class What(enum.StrEnum):
     FAILED = "failed"
     """The process has been told that no reply will come."""
     ASSIGNMENT = "assignment"
+    WITHHELD = "withheld"
+    """Nothing more is read of partitions that are about to be revoked."""
     LISTENER = "listener"
     COMMIT = "commit"
     """The process has been told the outcome of a commit."""
@@ -57,4 +59,5 @@ class Record(NamedTuple):
     detail: object = None
 
     def __str__(self) -> str:
-        return f"{self.at:>9} {self.what:<11} {self.who:<12} {'' if self.detail is None else self.detail}"
+        detail = "" if self.detail is None else self.detail
+        return f"{self.at:>9} {self.what:<11} {self.who:<12} {detail}"

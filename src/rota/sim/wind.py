@@ -82,8 +82,8 @@ def _sorted_out(
     for process in processes:
         heartbeat = process.timers.get(Timer.HEARTBEAT)
         if heartbeat is not None and heartbeat.set_at >= recent:
-            cycle = _Cycle(heartbeat, process.program.config.heartbeat_interval)
-            hearts[process] = hearts[process.machine.member_id] = cycle
+            heart = _Cycle(heartbeat, process.program.config.heartbeat_interval)
+            hearts[process] = hearts[process.machine.member_id] = heart
         loop = process.loop
         if loop is not None and loop.beat and loop.at - loop.set_at == process.processing:
             loops[process] = _Cycle(loop, process.processing)
@@ -114,10 +114,12 @@ def _cycle_of(
 
 def is_quiet(stage: Stage) -> bool:
     """Nothing is to happen but heartbeats and polls."""
-    pending = stage.agenda.pending()
-    due = min((entry.at for entry in pending), default=0)
+    due = stage.agenda.next_at()
+    if due is None:
+        return True
     if due <= stage.news_at + calm(stage):
         return False
+    pending = stage.agenda.pending()
     return all(_only_recurs(entry, due - stage.window) for entry in pending)
 
 
@@ -125,5 +127,3 @@ def _only_recurs(entry: Entry, recent: int) -> bool:
     if isinstance(entry.holder, TimerKey) and entry.holder.kind is TimerKind.RETENTION:
         return True
     return entry.beat and entry.set_at >= recent
-
-

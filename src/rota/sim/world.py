@@ -51,6 +51,7 @@ class World:
         self._skip_from = 0
         self.processes: dict[str, Process] = {}
         """Those that run."""
+        self._waiting: dict[str, list[Callable[[], object]]] = {}
         self._node.start()
 
     @property
@@ -133,8 +134,14 @@ class World:
         process.start()
         return process
 
+    def when_gone(self, name: str, action: Callable[[], object]) -> None:
+        """Does something once a process that runs has ended, however that comes."""
+        self._waiting.setdefault(name, []).append(action)
+
     def _ended(self, process: Process) -> None:
         del self.processes[process.name]
+        for action in self._waiting.pop(process.name, ()):
+            self.at(self.now, action)
 
     def __getitem__(self, name: str) -> Process:
         return self.processes[name]
