@@ -312,6 +312,8 @@ class Commits:
 
     def settle(self) -> None:
         """Synchronous commits return, once those before them are through, callbacks included."""
+        if self.session.fenced is not None:
+            self.send_waiting()  # that is, they are refused
         for commit in list(self._held):
             earlier = any(
                 one.kind is Kind.ASYNC and one.number < commit.number for one in self._active

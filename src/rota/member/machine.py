@@ -295,7 +295,7 @@ class Machine:
             return False
         if not (session.coordinator_known and self._watch.is_ready()):
             return False
-        if session.prepared:
+        if session.prepared and not self._handover.unwanted:
             joiner.send_join(self._handover.owned, reason)
             return True
         # at once, for what a listener raised in it is not to be asked for again
@@ -326,6 +326,7 @@ class Machine:
         for timer in list(self._outbox.timers):
             self._outbox.stop(timer)
         self._raise_all()
+        self._outbox.put(*(Note(f"not told before the close: {error}") for error in self._errors))
         self._outbox.put(Finished())
         self._is_finished = True
 
