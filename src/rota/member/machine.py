@@ -243,10 +243,10 @@ class Machine:
 
     def _advance(self) -> None:
         """Does all that can be done now."""
-        session = self._session
         while True:
             self._joiner.forget()
             self._inbox.tell_given_up()
+            self._commits.settle()
             if self._steps is not None:
                 if not self._waits_for():
                     break
@@ -254,8 +254,7 @@ class Machine:
             elif not self._begin():
                 break
         if self._wants_coordinator():
-            session.find()
-        self._commits.settle()
+            self._session.find()
         if self._in_poll and self._errors and self._steps is None and not self._has_raised:
             self._has_raised = True
             self._outbox.put(Raise(self._errors.popleft()))
@@ -322,7 +321,7 @@ class Machine:
             self._outbox.start(Timer.DEADLINE, until)
         self._commits.send_waiting()
         yield lambda: handover.is_late or (number not in session.open and self._commits.is_idle)
-        self._commits.run_callbacks()
+        self._commits.end()
         for timer in list(self._outbox.timers):
             self._outbox.stop(timer)
         self._raise_all()
