@@ -83,7 +83,7 @@ class Handover:
             joiner.withdraw(error, "the assignment could not be read")
             return
         new = tuple(sorted(given.partitions))
-        if not all(self.watch.wants(one.topic) for one in new):
+        if not self.watch.allows(new):
             self.session.request_rejoin("the subscription changed while joining")
             return
         me = self.session.identity
@@ -91,8 +91,8 @@ class Handover:
         added = tuple(one for one in new if one not in held)
         if self.protocol is RebalanceProtocol.COOPERATIVE:
             yield from self._give_up_taken(new)
-            if self.session.identity != me:
-                return  # lost meanwhile, which the next join makes known
+            if self.session.identity != me or not self.watch.allows(new):
+                return  # lost or unwanted meanwhile, which the next join sets right
         self.watch.accept(new)
         self._tell_assignor(joiner.assignors, given, me)
         self.commits.start_interval()

@@ -170,8 +170,6 @@ class Machine:
         if not self._handover.is_calling:
             self._outbox.stop(Timer.POLL)
         self._commits.run_callbacks()
-        if self.state is State.FENCED and not self._errors:
-            self._report(Fenced(str(self._session.fenced), Code.FENCED_INSTANCE_ID))
 
     def _end_poll(self) -> None:
         self._in_poll = False
@@ -243,10 +241,10 @@ class Machine:
 
     def _advance(self) -> None:
         """Does all that can be done now."""
-        session = self._session
         while True:
             self._joiner.forget()
             self._inbox.tell_given_up()
+            self._commits.settle()
             if self._steps is not None:
                 if not self._waits_for():
                     break
@@ -254,11 +252,9 @@ class Machine:
             elif not self._begin():
                 break
         if self._wants_coordinator():
-            session.find()
-        self._commits.settle()
-        if self._in_poll and self._errors and self._steps is None and not self._has_raised:
-            self._has_raised = True
-            self._outbox.put(Raise(self._errors.popleft()))
+            self._session.find()
+        if self._in_poll and self._steps is None and not self._has_raised:
+            self._raise_one()
 
     def _wants_coordinator(self) -> bool:
         if self._commits.wants_coordinator or self.state in IN_GENERATION:
@@ -322,7 +318,7 @@ class Machine:
             self._outbox.start(Timer.DEADLINE, until)
         self._commits.send_waiting()
         yield lambda: handover.is_late or (number not in session.open and self._commits.is_idle)
-        self._commits.run_callbacks()
+        self._commits.end()
         for timer in list(self._outbox.timers):
             self._outbox.stop(timer)
         self._raise_all()
@@ -334,6 +330,14 @@ class Machine:
 
     def _report(self, error: Exception) -> None:
         self._errors.append(error)
+
+    def _raise_one(self) -> None:
+        """What a poll raises; one that is fenced raises it in every poll."""
+        if self.state is State.FENCED and not self._errors:
+            self._report(Fenced(str(self._session.fenced), Code.FENCED_INSTANCE_ID))
+        if self._errors:
+            self._has_raised = True
+            self._outbox.put(Raise(self._errors.popleft()))
 
     def _raise_all(self) -> None:
         """The application waits for the end of this procedure, not for a poll."""
