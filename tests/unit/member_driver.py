@@ -217,6 +217,9 @@ class Driver:
             ),
         )
 
+    def refuse_join(self, code: Code) -> list[Command]:
+        return self.answer(Join, JoinReply(code=code))
+
     def answer_sync(self, *names: str) -> list[Command]:
         return self.answer(Sync, SyncReply(assignment=given(*names)))
 
