@@ -306,12 +306,23 @@ class Commits:
                 self._try(commit)
         self._set_timer()
 
+    def end(self) -> None:
+        """The application goes, and what is not done by now has failed."""
+        for commit in list(self._active):
+            self._finish(commit, self._late(commit))
+        for commit in self._held:
+            commit.waits_until = self.outbox.now
+        self.settle()
+        self.run_callbacks()
+
     def _late(self, commit: Commit) -> GroupError:
         why = f": {commit.error}" if commit.error else ""
         return GroupError(f"the commit could not be stored in time{why}", Code.REQUEST_TIMED_OUT)
 
     def settle(self) -> None:
         """Synchronous commits return, once those before them are through, callbacks included."""
+        if self.session.fenced is not None:
+            self.send_waiting()  # that is, they are refused
         for commit in list(self._held):
             earlier = any(
                 one.kind is Kind.ASYNC and one.number < commit.number for one in self._active

@@ -157,7 +157,11 @@ class FindCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send this to the coordinator, then say :class:`Answered` or :class:`RequestFailed`."""
+    """Send this to the coordinator, then say :class:`Answered` or :class:`RequestFailed`.
+
+    A join is answered when the group's join phase ends, so it may take as long as its rebalance
+    timeout; every other request is given up after ``request.timeout.ms``.
+    """
 
     request_id: int
     request: Request
@@ -253,7 +257,8 @@ class RequestMetadata:
 class Raise:
     """Raise this from the application's ``poll``, or from its close or unsubscription under way.
 
-    At most one in each poll. Work goes on meanwhile: the application may poll again.
+    At most one in each poll, which ends by it. What was refused for good is tried again by the next
+    poll, if the application polls again.
     """
 
     error: Exception

@@ -50,6 +50,12 @@ class Handover:
         self._calling: int | None = None
         self._error: Exception | None = None
 
+    @property
+    def unwanted(self) -> tuple[TopicPartition, ...]:
+        """Owned, but no longer subscribed to: it must not be joined with."""
+        topics = set(self.watch.topics)
+        return tuple(one for one in self.owned if one.topic not in topics)
+
     # Procedures
 
     def prepare(self) -> Steps:
@@ -63,10 +69,8 @@ class Handover:
         elif eager:
             # also with nothing to give up: Kafka's listeners hear of every rebalance
             yield from self._give_up(Call.REVOKED, self.owned)
-        else:
-            unwanted = tuple(one for one in self.owned if one.topic not in self.watch.topics)
-            if unwanted:
-                yield from self._give_up(Call.REVOKED, unwanted)
+        elif self.unwanted:
+            yield from self._give_up(Call.REVOKED, self.unwanted)
 
     def complete(self, joiner: Joiner) -> Steps:
         """After every sync: what was taken goes, what was added comes."""
@@ -79,15 +83,16 @@ class Handover:
             joiner.withdraw(error, "the assignment could not be read")
             return
         new = tuple(sorted(given.partitions))
-        if not all(self.watch.wants(one.topic) for one in new):
+        if not self.watch.allows(new):
             self.session.request_rejoin("the subscription changed while joining")
             return
         me = self.session.identity
-        added = tuple(one for one in new if one not in set(self.owned))
+        held = set(self.owned)
+        added = tuple(one for one in new if one not in held)
         if self.protocol is RebalanceProtocol.COOPERATIVE:
             yield from self._give_up_taken(new)
-            if self.session.identity != me:
-                return  # lost meanwhile, which the next join makes known
+            if self.session.identity != me or not self.watch.allows(new):
+                return  # lost or unwanted meanwhile, which the next join sets right
         self.watch.accept(new)
         self._tell_assignor(joiner.assignors, given, me)
         self.commits.start_interval()
@@ -158,7 +163,8 @@ class Handover:
         """The listener hears of it while the partitions are still the member's."""
         yield from self._call(call, partitions)
         gone = set(partitions)
-        self._assign(tuple(one for one in self.owned if one not in gone))
+        if gone:
+            self._assign(tuple(one for one in self.owned if one not in gone))
 
     def _call(self, call: Call, partitions: tuple[TopicPartition, ...]) -> Steps:
         self._calling = self.outbox.number()
@@ -171,9 +177,8 @@ class Handover:
         return self._calling is None
 
     def _assign(self, partitions: tuple[TopicPartition, ...]) -> None:
-        if partitions != self.owned:
-            self.owned = partitions
-            self.outbox.put(SetAssignment(partitions, self.session.identity.generation))
+        self.owned = partitions
+        self.outbox.put(SetAssignment(partitions, self.session.identity.generation))
 
     def _tell_assignor(
         self, assignors: Mapping[str, Assignor], given: Assignment, me: Identity

@@ -243,10 +243,10 @@ class Machine:
 
     def _advance(self) -> None:
         """Does all that can be done now."""
-        session = self._session
         while True:
             self._joiner.forget()
             self._inbox.tell_given_up()
+            self._commits.settle()
             if self._steps is not None:
                 if not self._waits_for():
                     break
@@ -254,8 +254,7 @@ class Machine:
             elif not self._begin():
                 break
         if self._wants_coordinator():
-            session.find()
-        self._commits.settle()
+            self._session.find()
         if self._in_poll and self._errors and self._steps is None and not self._has_raised:
             self._has_raised = True
             self._outbox.put(Raise(self._errors.popleft()))
@@ -295,7 +294,7 @@ class Machine:
             return False
         if not (session.coordinator_known and self._watch.is_ready()):
             return False
-        if session.prepared:
+        if session.prepared and not self._handover.unwanted:
             joiner.send_join(self._handover.owned, reason)
             return True
         # at once, for what a listener raised in it is not to be asked for again
@@ -322,10 +321,11 @@ class Machine:
             self._outbox.start(Timer.DEADLINE, until)
         self._commits.send_waiting()
         yield lambda: handover.is_late or (number not in session.open and self._commits.is_idle)
-        self._commits.run_callbacks()
+        self._commits.end()
         for timer in list(self._outbox.timers):
             self._outbox.stop(timer)
         self._raise_all()
+        self._outbox.put(*(Note(f"not told before the close: {error}") for error in self._errors))
         self._outbox.put(Finished())
         self._is_finished = True
 

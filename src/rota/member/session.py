@@ -154,6 +154,8 @@ class Session:
 
     def back_off(self) -> None:
         """Nothing is tried again before the retry timer fires."""
+        if self.backs_off:
+            return
         delay = self.delay(self._failures)
         self._failures += 1
         self.outbox.start(Timer.RETRY, self.outbox.now + delay)

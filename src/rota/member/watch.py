@@ -75,11 +75,12 @@ class Watch:
         """The topics are those that match a pattern."""
         return self._pattern is not None
 
-    def wants(self, topic: str) -> bool:
-        """The topic is subscribed to, or would be if it were known."""
+    def allows(self, partitions: Iterable[TopicPartition]) -> bool:
+        """The topics were joined with and are still wanted; or the pattern would match them."""
+        topics = {partition.topic for partition in partitions}
         if self._pattern is None:
-            return topic in self.topics
-        return self._fits(topic)
+            return topics <= set(self.topics).intersection(self.joined or ())
+        return all(map(self._fits, topics))
 
     def is_ready(self) -> bool:
         """The topics to join with are known.
