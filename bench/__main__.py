@@ -28,6 +28,9 @@ BENCHMARKS: Mapping[str, str] = MappingProxyType(
         "I": "small",
         "J": "kafka_solver",
         "K": "import_time",
+        "L": "coordinator",
+        "M": "journal",
+        "N": "day",
     }
 )
 
@@ -37,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     listed = "\n".join(f"  {letter}  {name}" for letter, name in BENCHMARKS.items())
     made = argparse.ArgumentParser(
         prog="python -m bench",
-        description=f"Every strategy beside its peers, in CPU seconds.\n\n{listed}",
+        description=f"Strategies beside peers, and the group engine; CPU seconds.\n\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--only", metavar="A,D", help="only these benchmarks")

@@ -84,5 +84,10 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "kafka-equal": Limit(ratio=1, of=(JAVA,)),
         "kafka-newcomer": Limit(ratio=5, of=(JAVA,), seconds=60),
         "import": Limit(seconds=0.1),
+        "heartbeats": Limit(seconds=1),
+        "commits": Limit(seconds=1),
+        "join": Limit(seconds=1),
+        "replay": Limit(seconds=30, mib=1024),
+        "day": Limit(seconds=60),
     }
 )

@@ -1,0 +1,124 @@
+"""A restart: a journal of a million records is decoded and replayed.
+
+In a process of its own, so that its memory is all that counts: the peak is the whole process's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from bench.limit import LIMITS
+from bench.measure import Taken
+from bench.run import Row, Run
+from rota.formats import assignment, journal, subscription
+from rota.group.coordinator import Coordinator
+from rota.group.event import Loaded, LoadStarted
+from rota.model.config import GroupConfig
+from rota.model.entry import ClassicEntry, GroupSaved, OffsetCommitted, SavedMember
+from rota.model.membership import Assignment, Subscription
+from rota.model.topic import Partitions
+
+GROUPS = 10_000
+OFFSETS = 98
+"""For each group, every one in another partition: all of them are kept."""
+MEMBERS = 3
+ENTRIES = GROUPS * (OFFSETS + 2)
+NOW = 1_790_000_000_000
+TOPIC_ID = bytes(range(16))
+
+Record = tuple[bytes, bytes | None]
+
+
+def entries(group: str) -> Iterator[ClassicEntry]:
+    """A group that begins, becomes stable with three members, and commits."""
+    yield GroupSaved(group=group, protocol_type="", generation=0, protocol=None, leader=None)
+    told = subscription.encode(Subscription(topics=("orders",)))
+    yield GroupSaved(
+        group=group,
+        protocol_type="consumer",
+        generation=1,
+        protocol="range",
+        leader=f"{group}-0",
+        state_timestamp=NOW,
+        members=tuple(
+            SavedMember(
+                member_id=f"{group}-{number}",
+                static_id=None,
+                client_id="billing",
+                client_host="/10.0.0.7",
+                rebalance_timeout=300_000,
+                session_timeout=45_000,
+                subscription=told,
+                assignment=assignment.encode(
+                    Assignment(Partitions.of({"orders": range(number, OFFSETS, MEMBERS)}))
+                ),
+            )
+            for number in range(MEMBERS)
+        ),
+    )
+    for partition in range(OFFSETS):
+        yield OffsetCommitted(
+            group=group,
+            topic="orders",
+            partition=partition,
+            offset=1_000_000 + partition,
+            leader_epoch=3,
+            commit_timestamp=NOW + partition,
+            topic_id=TOPIC_ID,
+        )
+
+
+def records() -> Iterator[Record]:
+    """The journal's bytes, one record at a time, as they come from a segment."""
+    for number in range(GROUPS):
+        for entry in entries(f"group-{number:05}"):
+            yield journal.encode(entry)
+
+
+def replay() -> tuple[float, int, int]:
+    """CPU seconds of decoding and replaying alone, the process's peak in bytes, timers started.
+
+    The bytes are made in pieces outside the clock: a real journal is on a disk, not in memory.
+    """
+    coordinator = Coordinator(GroupConfig(), lambda: "")
+    coordinator.handle(LoadStarted(), NOW)
+    made = records()
+    seconds = 0.0
+    while piece := list(itertools.islice(made, 10_000)):
+        start = time.process_time()
+        for key, value in piece:
+            entry = journal.decode(key, value)
+            assert isinstance(entry, ClassicEntry)
+            coordinator.replay(entry)
+        seconds += time.process_time() - start
+    start = time.process_time()
+    commands = coordinator.handle(Loaded(), NOW)
+    seconds += time.process_time() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return seconds, peak, len(commands)
+
+
+def run(bench: Run) -> Iterator[Row]:
+    """Once: it is long enough to be sure of."""
+    bench.say(f"   {ENTRIES:,} entries of {GROUPS:,} groups")
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.journal"], capture_output=True, text=True, check=True
+    )
+    seconds, peak, commands = json.loads(done.stdout)
+    assert commands == GROUPS * MEMBERS + 1  # a session for each member, and the look for expiry
+    yield Row(
+        work=f"restart: a journal of {ENTRIES:,} entries, {GROUPS:,} groups",
+        ours=Taken(seconds=seconds, peak=peak),
+        theirs={},
+        limit=LIMITS["replay"],
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps(replay()))

@@ -1,0 +1,211 @@
+"""Entries in the words of Kafka's own JSON: as kafka-dump-log prints records, and reads them.
+
+Written from Kafka's schemas, apart from the code under test.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterable
+from functools import singledispatch
+
+from rota.model.entry import (
+    CurrentForgotten,
+    CurrentSaved,
+    CurrentTopic,
+    Entry,
+    EpochForgotten,
+    EpochSaved,
+    GroupForgotten,
+    GroupSaved,
+    MembershipForgotten,
+    MembershipSaved,
+    OffsetCommitted,
+    OffsetForgotten,
+    RegexForgotten,
+    RegexSaved,
+    TargetEpochForgotten,
+    TargetEpochSaved,
+    TargetForgotten,
+    TargetSaved,
+    TopicsForgotten,
+    TopicsSaved,
+)
+
+Json = dict[str, object]
+
+GROUP = {"groupId": "group"}
+MEMBER = {"groupId": "group", "memberId": "member_id"}
+KEYS: dict[type, tuple[int, dict[str, str]]] = {
+    made: (number, fields)
+    for number, kinds, fields in (
+        (
+            1,
+            (OffsetCommitted, OffsetForgotten),
+            {"group": "group", "topic": "topic", "partition": "partition"},
+        ),
+        (2, (GroupSaved, GroupForgotten), {"group": "group"}),
+        (3, (EpochSaved, EpochForgotten), GROUP),
+        (4, (TopicsSaved, TopicsForgotten), GROUP),
+        (5, (MembershipSaved, MembershipForgotten), MEMBER),
+        (6, (TargetEpochSaved, TargetEpochForgotten), GROUP),
+        (7, (TargetSaved, TargetForgotten), MEMBER),
+        (8, (CurrentSaved, CurrentForgotten), MEMBER),
+        (16, (RegexSaved, RegexForgotten), {"groupId": "group", "regularExpression": "regex"}),
+    )
+    for made in kinds
+}
+
+
+def key(entry: Entry) -> tuple[int, Json]:
+    """The record's type, and its key."""
+    number, fields = KEYS[type(entry)]
+    return number, {name: getattr(entry, field) for name, field in fields.items()}
+
+
+def value(entry: Entry) -> Json | None:
+    """The record's value with the fields of all versions; tagged ones only where they are set."""
+    return None if type(entry).__name__.endswith("Forgotten") else saved(entry)
+
+
+@singledispatch
+def saved(entry: Entry) -> Json:
+    raise TypeError(entry)
+
+
+def base64(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def uuid(data: bytes) -> str:
+    return urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def tagged(name: str, content: object, default: object) -> Json:
+    return {} if content == default else {name: content}
+
+
+@saved.register
+def _(entry: OffsetCommitted) -> Json:
+    return {
+        "offset": entry.offset,
+        "leaderEpoch": entry.leader_epoch,
+        "metadata": entry.metadata,
+        "commitTimestamp": entry.commit_timestamp,
+        "expireTimestamp": entry.expire_timestamp,
+        **tagged("topicId", entry.topic_id and uuid(entry.topic_id), None),
+    }
+
+
+@saved.register
+def _(entry: GroupSaved) -> Json:
+    return {
+        "protocolType": entry.protocol_type,
+        "generation": entry.generation,
+        "protocol": entry.protocol,
+        "leader": entry.leader,
+        "currentStateTimestamp": entry.state_timestamp,
+        "members": [
+            {
+                "memberId": member.member_id,
+                "groupInstanceId": member.static_id,
+                "clientId": member.client_id,
+                "clientHost": member.client_host,
+                "rebalanceTimeout": member.rebalance_timeout,
+                "sessionTimeout": member.session_timeout,
+                "subscription": base64(member.subscription),
+                "assignment": base64(member.assignment),
+            }
+            for member in entry.members
+        ],
+    }
+
+
+@saved.register
+def _(entry: EpochSaved) -> Json:
+    return {"epoch": entry.epoch, **tagged("metadataHash", entry.metadata_hash, 0)}
+
+
+@saved.register
+def _(entry: TopicsSaved) -> Json:
+    return {
+        "topics": [
+            {
+                "topicId": uuid(topic.topic_id),
+                "topicName": topic.topic,
+                "numPartitions": topic.partition_count,
+                "partitionMetadata": [
+                    {"partition": place.partition, "racks": list(place.racks)}
+                    for place in topic.racks
+                ],
+            }
+            for topic in entry.topics
+        ]
+    }
+
+
+@saved.register
+def _(entry: MembershipSaved) -> Json:
+    classic: Json | None = None
+    if entry.classic is not None:
+        classic = {
+            "sessionTimeoutMs": entry.classic.session_timeout,
+            "supportedProtocols": [
+                {"name": protocol.name, "metadata": base64(protocol.metadata)}
+                for protocol in entry.classic.protocols
+            ],
+        }
+    empty: Json = {"sessionTimeoutMs": 0, "supportedProtocols": []}
+    return {
+        "instanceId": entry.static_id,
+        "rackId": entry.rack,
+        "clientId": entry.client_id,
+        "clientHost": entry.client_host,
+        "subscribedTopicNames": list(entry.topics),
+        "subscribedTopicRegex": entry.regex,
+        "rebalanceTimeoutMs": entry.rebalance_timeout,
+        "serverAssignor": entry.assignor,
+        **tagged("classicMemberMetadata", classic, empty),
+    }
+
+
+@saved.register
+def _(entry: TargetEpochSaved) -> Json:
+    return {"assignmentEpoch": entry.epoch, **tagged("assignmentTimestamp", entry.timestamp, 0)}
+
+
+@saved.register
+def _(entry: TargetSaved) -> Json:
+    return {
+        "topicPartitions": [
+            {"topicId": uuid(topic.topic_id), "partitions": list(topic.partitions)}
+            for topic in entry.topics
+        ]
+    }
+
+
+@saved.register
+def _(entry: CurrentSaved) -> Json:
+    return {
+        "memberEpoch": entry.epoch,
+        "previousMemberEpoch": entry.previous_epoch,
+        "state": entry.state,
+        "assignedPartitions": held(entry.assigned),
+        "partitionsPendingRevocation": held(entry.revoking),
+    }
+
+
+def held(topics: Iterable[CurrentTopic]) -> list[Json]:
+    return [
+        {
+            "topicId": uuid(topic.topic_id),
+            "partitions": list(topic.partitions),
+            **tagged("assignmentEpochs", None if topic.epochs is None else list(topic.epochs), []),
+        }
+        for topic in topics
+    ]
+
+
+@saved.register
+def _(entry: RegexSaved) -> Json:
+    return {"topics": list(entry.topics), "version": entry.version, "timestamp": entry.timestamp}
