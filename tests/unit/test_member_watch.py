@@ -17,9 +17,9 @@ from rota.member.event import (
 )
 from rota.member.state import State
 from rota.model.membership import Subscription
-from rota.model.request import Join, Leave, Sync
+from rota.model.request import CommitOffsets, Join, Leave, Sync
 from rota.model.topic import Cluster
-from tests.unit.member_driver import ME, OTHER, Driver, of, requests, told, tp
+from tests.unit.member_driver import ME, OTHER, Driver, at, of, requests, told, tp
 
 
 def subscribed(member: Driver) -> Subscription:
@@ -172,6 +172,30 @@ def test_one_that_unsubscribes_gives_up_and_leaves(event: Unsubscribed | Subscri
     assert (member.state, member.machine.assignment) == (State.UNJOINED, ())
     assert not member.timers
     assert not requests(member.poll())
+
+
+def test_one_that_unsubscribes_commits_first() -> None:
+    member = Driver(auto_commit=True)
+    member.settle("t0-0")
+    member.consumed = at(t0_0=3)
+    member.heard()
+    member.give(Unsubscribed())
+    assert dict(member.sent(CommitOffsets).offsets) == at(t0_0=3)
+    assert member.heard() == []
+    member.answer_commit()
+    assert member.heard() == [(Call.REVOKED, tp("t0-0"))]
+    assert member.state is State.UNJOINED
+
+
+def test_one_that_subscribes_again_while_it_unsubscribes_starts_anew() -> None:
+    member = Driver(auto_commit=True)
+    member.settle("t0-0")
+    member.consumed = at(t0_0=3)
+    member.give(Unsubscribed())
+    member.give(Subscribed(("t1",)))
+    member.answer_commit()
+    assert member.under_way(Leave)
+    assert (member.sent(Join).member_id, subscribed(member).topics) == ("", ("t1",))
 
 
 def test_in_the_middle_of_a_rebalance_what_was_kept_is_lost() -> None:
