@@ -242,7 +242,9 @@ class Process:
             case CallInterceptors():
                 stage.news_at = stage.now
             case Raise():
-                stage.tell(What.RAISED, self.name, f"{type(command.error).__name__}")
+                stage.tell(
+                    What.RAISED, self.name, f"{type(command.error).__name__}: {command.error}"
+                )
                 stage.agenda.add(stage.now, self._give_up)
             case Note():
                 stage.tell(What.SAID, self.name, command.text)

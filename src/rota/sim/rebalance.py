@@ -144,7 +144,7 @@ class _Reader:
         match Happened(what):
             case Happened.PREPARING:
                 if self._open is None:
-                    self._open = _Open(record.at, self._named(text), self._saved)
+                    self._open = _Open(record.at, text, self._saved)
                 self._open.attempts += 1
                 self._stable = False
             case Happened.STABLE:
@@ -194,7 +194,7 @@ class _Reader:
                 start=under_way.start,
                 end=now,
                 finished=finished,
-                reason=under_way.reason,
+                reason=self._named(under_way.reason),
                 generations=tuple(under_way.generations),
                 attempts=under_way.attempts,
                 members=len(after.owned),

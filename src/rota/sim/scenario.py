@@ -175,6 +175,8 @@ class Scenario:
     members: tuple[Members, ...]
     events: tuple[Happening, ...]
     strategy: StrategyList = DEFAULT_LIST
+    heartbeat_drift: int = 20
+    """Each process's heartbeats are this much late at most, each time by the same."""
     latency: int = 2
     jitter: int = 1
     append: int = 2
@@ -212,7 +214,14 @@ EVENT_KEYS = {
 }
 """What can happen, and what can be said of it beside ``at``."""
 
-TOP_KEYS = ("group", "duration", "strategy", "initial_rebalance_delay", "metadata_max_age")
+TOP_KEYS = (
+    "group",
+    "duration",
+    "strategy",
+    "initial_rebalance_delay",
+    "metadata_max_age",
+    "heartbeat_drift",
+)
 TOP_TABLES = ("topics", "network", "members", "events")
 MEMBER_KEYS = ("name", "count", "topics", "pattern", "static", "strategy", "joins", "apart")
 MEMBER_TIMES = ("session", "heartbeat", "max_poll", "processing", "listener", "auto_commit")
@@ -257,6 +266,7 @@ class _Reader:
                 for table in sorted(top.tables("events"), key=lambda table: table.time("at"))
             ),
             strategy=strategy,
+            heartbeat_drift=top.time("heartbeat_drift", 20),
             latency=network.time("latency", 2),
             jitter=network.time("jitter", 1),
             append=network.time("append", 2),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from rota.model.config import GroupConfig, MemberConfig
+from rota.sim.chance import mixed, text_number
 from rota.sim.duration import clock
 from rota.sim.network import Steady
 from rota.sim.policy import Policy
@@ -29,6 +30,8 @@ from rota.sim.scenario import (
 )
 from rota.sim.world import World
 
+SLICES = 50
+"""How often progress is told."""
 LOAD_TIME = 1_000
 """How long a coordinator that comes back reads its journal."""
 
@@ -53,6 +56,7 @@ class Script:
         )
         self._scenario = scenario
         self._policy = policy
+        self._seed = seed
         self._members: dict[str, Members] = {}
         """What each member is configured as."""
         self._process: dict[str, str] = {}
@@ -65,9 +69,14 @@ class Script:
         for event in scenario.events:
             self.world.at(event.at, self._doing(event))
 
-    def run(self) -> World:
-        """Plays it to its end."""
-        self.world.run_until(self._scenario.duration)
+    def run(self, progress: Callable[[float], None] | None = None) -> World:
+        """Plays it to its end; ``progress`` is told what share of it is over."""
+        end = self._scenario.duration
+        slices = SLICES if progress is not None else 1
+        for number in range(1, slices + 1):
+            self.world.run_until(end * number // slices)
+            if progress is not None:
+                progress(number / slices)
         return self.world
 
     def _doing(self, event: Happening) -> Callable[[], None]:
@@ -85,13 +94,18 @@ class Script:
 
     def _program(self, name: str) -> Program:
         members, scenario, policy = self._members[name], self._scenario, self._policy
+        # no process is on time to the millisecond: without this all heartbeats of a group, which
+        # a rebalance starts at the same moment, would stay together for ever
+        drift = mixed(self._seed, text_number(name), self.world.now) % (
+            scenario.heartbeat_drift + 1
+        )
         config = MemberConfig(
             group=scenario.group,
             # Kafka's default: the same in every process, so ids come in no order of members
             client_id=f"consumer-{scenario.group}-1",
             static_id=name if policy.is_static(members.static) else None,
             session_timeout=members.session,
-            heartbeat_interval=members.heartbeat,
+            heartbeat_interval=min(members.heartbeat + drift, members.session - 1),
             max_poll_interval=members.max_poll,
             auto_commit=members.auto_commit,
         )

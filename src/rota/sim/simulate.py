@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from rota.assignors.registry import StrategyList, common_protocol
+from rota.sim.duration import clock
 from rota.sim.policy import Policy
 from rota.sim.rebalance import rebalances
 from rota.sim.result import Simulation
 from rota.sim.scenario import Scenario, read_scenario
 from rota.sim.script import Script
 from rota.sim.standstill import stops
+from rota.sim.trace import Record, What
 
 
 def simulate(  # noqa: PLR0913 (all but one are options)
@@ -40,10 +42,17 @@ def simulate(  # noqa: PLR0913 (all but one are options)
     return play(scenario, policy, seed, skip=skip)
 
 
-def play(scenario: Scenario, policy: Policy, seed: int = 0, *, skip: bool = True) -> Simulation:
-    """Plays a scenario under a policy."""
+def play(
+    scenario: Scenario,
+    policy: Policy,
+    seed: int = 0,
+    *,
+    skip: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> Simulation:
+    """Plays a scenario under a policy; ``progress`` is told what share of it is over."""
     script = Script(scenario, policy, seed, skip=skip)
-    world = script.run()
+    world = script.run(progress)
     assignors = policy.assignors(scenario.strategy)
     return Simulation(
         scenario=scenario,
@@ -55,5 +64,14 @@ def play(scenario: Scenario, policy: Policy, seed: int = 0, *, skip: bool = True
         stops=stops(world.trace, scenario.duration),
         trace=tuple(world.trace),
         journal=tuple(world.journal),
-        notes=tuple(script.notes),
+        notes=(*script.notes, *_raised(world.trace)),
     )
+
+
+def _raised(trace: Iterable[Record]) -> list[str]:
+    """What applications would have seen as errors."""
+    return [
+        f"at {clock(record.at)}: {record.who} raised {record.detail}"
+        for record in trace
+        if record.what is What.RAISED
+    ]
