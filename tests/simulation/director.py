@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,12 +19,13 @@ from rota.model.request import (
     Leave,
     Leaver,
     ListGroups,
+    Request,
 )
 from rota.model.topic import TopicPartition
 from rota.sim.node import Boundary
 from rota.sim.process import Process, Program
 from rota.sim.trace import What
-from tests.simulation.plan import DUSK, SECOND, Act
+from tests.simulation.plan import DUSK, SECOND, Act, GroupPlan
 from tests.simulation.worlds import Arena, Wish
 
 BOUNDARIES = {
@@ -84,14 +86,17 @@ class Director:
         for group in plan.groups:
             for _ in range(group.size):
                 at = 0 if together else self.chance.between(0, 5 * SECOND)
-                arena.at(at, lambda group=group: arena.start(arena.new_program(group)))
+                arena.at(at, functools.partial(self._start, group))
         for time, act in plan.script:
-            arena.at(time, lambda act=act: self.act(act))
+            arena.at(time, functools.partial(self.act, act))
         dusk = plan.horizon - DUSK
         arena.at(dusk, self._mend)
         for after in range(1, 5):
             arena.at(dusk + after * SECOND, self._use_up)
         arena.at(plan.horizon, self._end)
+
+    def _start(self, group: GroupPlan) -> None:
+        self.arena.start(self.arena.new_program(group))
 
     def act(self, act: Act) -> None:
         """Does it, if there is somebody to do it to."""
@@ -359,10 +364,14 @@ class Director:
     # the network fails
 
     def _stray(self) -> bool:
-        """Mostly a fresh one: what is very old is refused by its member id alone."""
-        asked = [record.detail for record in self.arena.trace[-400:] if record.what is What.ASKED]
-        if not asked:
+        """One of the last of its kind, or an older one."""
+        kinds: dict[str, list[Request]] = {}
+        for record in self.arena.trace[-400:]:
+            if record.what is What.ASKED:
+                assert isinstance(record.detail, Request)
+                kinds.setdefault(type(record.detail).__name__, []).append(record.detail)
+        if not kinds:
             return False
-        recent = asked[-8:] if self.chance.happens(0.7) else asked
-        self.arena.ask(self.chance.pick(recent))  # type: ignore[arg-type]
+        asked = kinds[self.chance.pick(sorted(kinds))]
+        self.arena.ask(self.chance.pick(asked[-3:] if self.chance.happens(0.4) else asked))
         return True

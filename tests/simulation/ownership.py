@@ -81,7 +81,7 @@ class Floor:
         match event:
             case Answered(_, JoinReply() as reply) if reply.code is Code.NONE:
                 if machine.generation == reply.generation:
-                    seen.incarnation = self.desk.incarnation_of[id(reply)][1]
+                    seen.incarnation = self.desk.answers.incarnation_of[id(reply)][1]
             case ListenerReturned():
                 seen.calling = False
             case CommitAsked():

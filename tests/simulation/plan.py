@@ -102,6 +102,10 @@ ONCE = frozenset({Act.ALL_LEAVE, Act.STRANGER, Act.LISTENER_RAISES})
 """What would leave nothing else to happen if it came all the time."""
 
 
+STATIC = frozenset({Act.REMOVE_STATIC, Act.RESTART_SOON, Act.RESTART_LATE, Act.TWIN})
+"""What only happens to static members."""
+
+
 class Kind(enum.Enum):
     """What may go wrong in a world."""
 
@@ -181,7 +185,7 @@ def drawn(seed: int) -> Plan:
         seed=seed,
         kind=kind,
         features=features,
-        groups=tuple(_groups(chance, size)),
+        groups=tuple(_groups(chance, size, features)),
         topics={f"t{n}": chance.between(1, 6) for n in range(chance.between(1, 4))},
         config=_config(chance, size),
         odds=_odds(chance, kind),
@@ -198,12 +202,13 @@ def _features(chance: Chance, kind: Kind) -> tuple[Act, ...]:
     life = [act for act in LIFE if chance.happens(0.6)]
     admin = [act for act in ADMIN if chance.happens(0.3)]
     share = 0.4 if kind is Kind.ALL else 0.7
-    faults = [act for act in FAULTS[kind] if chance.happens(share)]
+    faults = [act for act in FAULTS[kind] if act in NETWORK or chance.happens(share)]
     return (*life, *admin, *faults)
 
 
-def _groups(chance: Chance, size: int) -> Iterable[GroupPlan]:
+def _groups(chance: Chance, size: int, features: tuple[Act, ...]) -> Iterable[GroupPlan]:
     count = 2 if size > 2 and chance.happens(0.25) else 1
+    static = (0.5, 1.0) if STATIC.intersection(features) else (0.0, 0.0, 0.5)
     for number in range(count):
         family = chance.pick((EAGER_LISTS, COOPERATIVE_LISTS, COOPERATIVE_LISTS, ROLLING_LISTS))
         yield GroupPlan(
@@ -211,7 +216,7 @@ def _groups(chance: Chance, size: int) -> Iterable[GroupPlan]:
             lists=chance.pick(family),
             solver=chance.pick(("exact", "kafka")),
             size=size // count,
-            static=chance.pick((0.0, 0.0, 0.5, 1.0)),
+            static=chance.pick(static),
         )
 
 

@@ -17,6 +17,7 @@ from tests.simulation.liveness import (
     CALM,
     check_settled,
     most_generations,
+    nudge,
     settling_time,
     watch_for_outcasts,
 )
@@ -67,6 +68,11 @@ def _play(arena: Arena) -> None:
     run(arena, arena.plan.horizon)
     run(arena, arena.now + settling_time(arena))
     check_settled(arena)
+    if nudge(arena):
+        arena.tally["static member came back"] += 1
+        run(arena, arena.now + settling_time(arena))
+        must(not arena.desk.returned, "members get stable", *arena.desk.returned)
+        check_settled(arena)
     settled = dict(arena.desk.generations)
     run(arena, arena.now + CALM)
     check_settled(arena)

@@ -49,22 +49,24 @@ from rota.model.reply import (
 )
 from rota.model.request import (
     CommitOffsets,
-    DeleteGroups,
-    DeleteOffsets,
-    FetchOffsets,
     Heartbeat,
     Join,
-    Leave,
     ListGroups,
     Request,
     Sync,
 )
-from rota.model.topic import TopicPartition
+from tests.simulation.answer import Answers, Live
 from tests.simulation.rule import Broken, must
-from tests.simulation.stored import Stored
 
 LATER = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 """What is told of something that could not be stored."""
+FENCING = LATER | {
+    Code.FENCED_INSTANCE_ID,
+    Code.GROUP_MAX_SIZE_REACHED,
+    Code.INCONSISTENT_GROUP_PROTOCOL,
+    Code.GROUP_ID_NOT_FOUND,
+}
+"""What one that was replaced may be told; a join can be refused for other reasons first."""
 STATES = {
     Happened.PREPARING: State.PREPARING,
     Happened.JOINED: State.COMPLETING,
@@ -74,15 +76,6 @@ STATES = {
 """The state that a note says a group has come into."""
 PROBE = -1
 """A token of the checks' own."""
-
-
-@dataclass(slots=True)
-class Live:
-    """A group as its notes tell of it."""
-
-    state: State
-    generation: int
-    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +90,26 @@ class Desk:
 
     def __init__(self, tally: Counter[str]) -> None:
         self.journal: Sequence[ClassicEntry] = ()
-        self.stored = Stored()
-        self.live: dict[str, Live] = {}
+        self.answers = Answers()
+        self.stored = self.answers.stored
+        self.live = self.answers.live
         self.waiting: dict[int, Request] = {}
         """Requests that are not answered yet."""
         self.since: dict[int, int] = {}
         """When each of them came."""
-        self.incarnation_of: dict[int, tuple[JoinReply, int]] = {}
-        """The incarnation that each successful answer to a join told of, by the answer's id."""
         self.generations: Counter[str] = Counter()
+        self.returned: set[str] = set()
+        """Groups into whose present generation a static member came back."""
         self.tally = tally
         self.on_note: Callable[[Note], None] = lambda note: None
         self.on_append: Callable[[], None] = lambda: None
         self._loading = False
         self._in_flight: dict[int, InFlight] = {}
         self._settled: InFlight | None = None
-        self._fenced: set[str] = set()
+        self._successor: dict[str, str] = {}
+        """The member id that took the place of each one that was replaced."""
+        self._gone: set[str] = set()
+        """Member ids that were thrown out, or left."""
         self._incarnations = 0
         self._read = 0
 
@@ -123,6 +120,20 @@ class Desk:
     ) -> None:
         self._settled = None
         self._read_journal()
+        self._happened(coordinator, event, commands, now)
+        for command in commands:
+            self._commanded(command)
+        told = any(isinstance(command, Note) for command in commands)
+        if isinstance(event, Unloaded):
+            must(not self.waiting, "everybody is answered", *self.waiting.values())
+            self.live.clear()
+        elif (told or isinstance(event, Appended)) and not self._loading:
+            self._compare(coordinator, now)
+        coordinator.check_invariants()
+
+    def _happened(
+        self, coordinator: Coordinator, event: Event, commands: list[Command], now: int
+    ) -> None:
         match event:
             case LoadStarted():
                 self._begin_anew()
@@ -138,28 +149,25 @@ class Desk:
                 self._refused(self._settled, commands)
             case _:
                 pass
-        told = False
-        for command in commands:
-            match command:
-                case Answer(token, reply):
-                    self._answered(token, reply)
-                case Append():
-                    self._appends(command)
-                case Note():
-                    told = True
-                    self._noted(command)
-                case _:
-                    pass
-        if isinstance(event, Unloaded):
-            must(not self.waiting, "everybody is answered", *self.waiting.values())
-            self.live.clear()
-        elif (told or isinstance(event, Appended)) and not self._loading:
-            self._compare(coordinator, now)
-        coordinator.check_invariants()
+
+    def _commanded(self, command: Command) -> None:
+        match command:
+            case Answer(token, reply):
+                self._answered(token, reply)
+            case Append():
+                self._appends(command)
+            case Note():
+                self._noted(command)
+            case _:
+                pass
 
     # loading
 
     def _begin_anew(self) -> None:
+        for append in self._in_flight.values():
+            there = [entry in self.journal[-len(append.entries) :] for entry in append.entries]
+            whole = all(there) or not any(there)
+            must(whole, "all or nothing is written", *append.entries)
         self._loading = True
         self.live.clear()
         self.waiting.clear()
@@ -177,11 +185,14 @@ class Desk:
         must(found == wanted, "a restart is a replay", f"\n  is {found}\n  not {wanted}")
         armed = {one.key for one in commands if isinstance(one, StartTimer)}
         sessions = {key.member for key in armed if key.kind is TimerKind.SESSION}
+        stored = {m.member_id for group in self.stored.groups.values() for m in group.saved.members}
+        self._gone.update(set(self._successor.values()) - stored)
         for name, group in self.stored.groups.items():
             saved = group.saved
             members = {member.member_id for member in saved.members}
             must(members <= sessions, "sessions start after a load", name, members - sessions)
-            self._fenced -= members  # that they were replaced was not stored
+            for member_id in members:  # that they were replaced was not stored
+                self._successor.pop(member_id, None)
             state = State.STABLE if members else State.EMPTY
             self.live[name] = Live(state, saved.generation, group.incarnation)
 
@@ -237,19 +248,12 @@ class Desk:
         must(written == settled.entries, "appended means written", settled.entries)
 
     def _refused(self, failed: InFlight, commands: list[Command]) -> None:
-        if failed.commit is not None:
-            replies = [
-                one.reply
-                for one in commands
-                if isinstance(one, Answer) and one.token == failed.commit
-            ]
-            codes = {
-                code
-                for one in replies
-                if isinstance(one, CommitReply)
-                for code in one.codes.values()
-            }
-            must(codes <= LATER and codes, "failed appends are told", failed, codes)
+        """Whoever waited for it is told to try again, here or elsewhere."""
+        if failed.commit is None:
+            return
+        answers = [one for one in commands if isinstance(one, Answer)]
+        told = [code for one in answers if one.token == failed.commit for code in _codes(one.reply)]
+        must(told and LATER.issuperset(told), "failed appends are told", failed, told)
 
     # notes
 
@@ -265,10 +269,16 @@ class Desk:
             live.incarnation = self._incarnations
             live.generation = note.generation
             self.generations[note.group] += 1
+            self.returned.discard(note.group)
         elif note.what is not Happened.LEFT:
             must(note.generation == live.generation, "generations stay", live, note)
         if note.what is Happened.REPLACED:
-            self._fenced.add(note.text.partition(" by ")[0])
+            old, _, new = note.text.partition(" by ")
+            self._successor[old] = new
+            if live.state is State.STABLE:
+                self.returned.add(note.group)
+        elif note.what in (Happened.SILENT, Happened.LEFT, Happened.ABSENT):
+            self._gone.update(new for new in self._successor.values() if new in note.text)
         live.state = STATES.get(note.what, live.state)
         self.on_note(note)
 
@@ -292,89 +302,27 @@ class Desk:
         codes = _codes(reply)
         for code in codes:
             self.tally[f"{type(request).__name__} {code.name}"] += 1
-        if self._loading or Code.NONE not in codes:
+        if self._loading:
             return
-        member_id = getattr(request, "member_id", "")
-        must(member_id not in self._fenced, "fenced for good", request, reply)
-        match request, reply:
-            case Join(), JoinReply():
-                self._joined(request, reply)
-            case Sync(), SyncReply():
-                self._synced(request, reply)
-            case Heartbeat(), HeartbeatReply():
-                self._beaten(request)
-            case CommitOffsets(), CommitReply():
-                done = self._settled is not None and self._settled.commit == token
-                must(done, "no success before the journal", request)
-            case Leave(), LeaveReply():
-                self._left(request, reply)
-            case FetchOffsets(), FetchOffsetsReply():
-                self._fetched(request, reply)
-            case DeleteGroups(), DeleteGroupsReply():
-                for name in [name for name, code in reply.codes.items() if not code]:
-                    gone = name not in self.stored.groups
-                    must(gone, "no success before the journal", request)
-            case DeleteOffsets(), DeleteOffsetsReply():
-                kept = self._offsets(request.group)
-                done = not any(tp in kept for tp, code in reply.codes.items() if not code)
-                must(done, "no success before the journal", request)
-            case _:
-                pass
+        if isinstance(request, Join | Sync | Heartbeat | CommitOffsets):
+            self._check_fence(request, codes)
+        if Code.NONE not in codes:
+            return
+        written = self._settled is not None and self._settled.commit == token
+        self.answers.check(request, reply, written=written)
 
-    def _offsets(self, group: str) -> dict[TopicPartition, OffsetCommitted]:
-        known = self.stored.groups.get(group)
-        return known.offsets if known else {}
-
-    def _joined(self, request: Join, reply: JoinReply) -> None:
-        live, known = self.live[request.group], self.stored.groups.get(request.group)
-        must(known is not None, "no success before the journal", request)
-        assert known is not None
-        self.incarnation_of[id(reply)] = (reply, live.incarnation)
-        must(reply.generation == live.generation, "joins tell the generation", live, reply)
-        must(live.state in (State.COMPLETING, State.STABLE), "joins end a join phase", live, reply)
-        if live.state is State.STABLE:
-            there = known.saved.generation == reply.generation and known.member(reply.member_id)
-            must(there, "no success before the journal", request, reply)
-        if reply.leader == reply.member_id and not reply.skip_assignment:
-            ids = [member.member_id for member in reply.members]
-            must(reply.member_id in ids, "leaders are told of all", reply)
-
-    def _synced(self, request: Sync, reply: SyncReply) -> None:
-        known = self.stored.groups[request.group]
-        live = self.live[request.group]
-        one = request.generation == known.saved.generation == live.generation
-        must(one, "no success before the journal", request, live)
-        member = known.member(request.member_id)
-        must(member is not None, "no success before the journal", request)
-        assert member is not None
-        must(member.assignment == reply.assignment, "what is handed out is stored", member, reply)
-
-    def _beaten(self, request: Heartbeat) -> None:
-        live = self.live[request.group]
-        right = request.generation == live.generation
-        must(right, "heartbeats are of the generation", live, request)
-        ready = live.state in (State.COMPLETING, State.STABLE)
-        must(ready, "heartbeats tell of a rebalance", live, request)
-
-    def _left(self, request: Leave, reply: LeaveReply) -> None:
-        if self.live[request.group].state is not State.EMPTY:
-            return  # that somebody left is not stored before the next generation is
-        stored = self.stored.groups[request.group].saved.members
-        for leaver in (one for one in reply.members if not one.code):
-            there = [
-                member
-                for member in stored
-                if member.member_id == leaver.member_id
-                or (not leaver.member_id and member.static_id == leaver.static_id)
-            ]
-            must(not there, "no success before the journal", request, there)
-
-    def _fetched(self, request: FetchOffsets, reply: FetchOffsetsReply) -> None:
-        kept = self._offsets(request.group)
-        found = {tp: given.offset for tp, given in reply.offsets.items() if given is not None}
-        asked = kept if request.partitions is None else request.partitions
-        wanted = {tp: kept[tp].offset for tp in asked if tp in kept}
-        must(found == wanted, "what is fetched is stored", found, wanted)
+    def _check_fence(
+        self, request: Join | Sync | Heartbeat | CommitOffsets, codes: list[Code]
+    ) -> None:
+        """Who was replaced is never served again; and is told so, while the other is there."""
+        newest = self._successor.get(request.member_id)
+        if newest is None:
+            return
+        must(Code.NONE not in codes, "fenced for good", request)
+        while newest in self._successor:
+            newest = self._successor[newest]
+        if request.static_id is not None and newest not in self._gone:
+            must(set(codes) <= FENCING, "who is fenced is told", request, codes)
 
 
 def _may_commit(live: Live | None, request: CommitOffsets) -> bool:

@@ -63,7 +63,7 @@ class Stored:
                 known.offsets[TopicPartition(entry.topic, entry.partition)] = entry
             case OffsetForgotten():
                 tp = TopicPartition(entry.topic, entry.partition)
-                there = known is not None and known.offsets.pop(tp, None)
+                there = known.offsets.pop(tp, None) if known else None
                 must(there, "tombstone", "of an offset that there was not:", entry)
             case _:
                 assert_never(entry)

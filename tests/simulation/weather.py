@@ -16,7 +16,7 @@ FAILURES = (
     Code.REQUEST_TIMED_OUT,
     Code.UNKNOWN,
 )
-"""What a log says when it cannot be written: too few replicas, no leader, a full disk, and so on."""
+"""What a log says when it cannot be written: no leader, too few replicas, a full disk."""
 CLEAR = Odds()
 
 
