@@ -94,6 +94,10 @@ class World:
         """Lets the next thing happen; false if nothing is to come."""
         return self._stage.agenda.step()
 
+    def next_at(self) -> int | None:
+        """When the next thing is due; None if nothing is to come."""
+        return self._stage.agenda.next_at()
+
     def run_until(self, time: int) -> None:
         """Lets everything happen that is due up to this moment, that included."""
         agenda = self._stage.agenda
@@ -117,11 +121,12 @@ class World:
         is to come; false if that was not reached within the limit.
         """
         agenda = self._stage.agenda
-        while (due := agenda.next_at()) is not None and due <= limit:
-            if wind.is_quiet(self._stage):
-                return True
+        while not wind.is_quiet(self._stage):
+            due = agenda.next_at()
+            if due is None or due > limit:
+                return False
             agenda.step()
-        return due is None
+        return True
 
     # processes
 
