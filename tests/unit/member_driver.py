@@ -107,6 +107,7 @@ class Driver:
         self.answers_listener = True
         self.metadata = partitions or {"t0": 4, "t1": 4}
         self.gives_metadata = True
+        self.answers_heartbeats = False
         self.give(MetadataUpdated(Cluster(self.metadata)))
         if topics or pattern:
             self.give(Subscribed(() if pattern else tuple(topics), pattern))
@@ -123,11 +124,10 @@ class Driver:
             self.moves.add((before, after))
             assert (before, after) in MOVES
         self.log += commands
-        for command in commands:
-            commands = commands + self._do(command)
-        return commands
+        follows = [event for command in commands for event in self._do(command)]
+        return commands + [command for event in follows for command in self.give(event)]
 
-    def _do(self, command: Command) -> list[Command]:
+    def _do(self, command: Command) -> list[Event]:
         match command:
             case Send(number, request):
                 self.open[number] = request
@@ -138,9 +138,9 @@ class Driver:
             case CallListener():
                 self.calls.append(command)
                 if self.answers_listener:
-                    return self.give(ListenerReturned(command.call_id))
+                    return [ListenerReturned(command.call_id)]
             case RequestMetadata() if self.gives_metadata:
-                return self.give(MetadataUpdated(Cluster(self.metadata)))
+                return [MetadataUpdated(Cluster(self.metadata))]
         return []
 
     def pass_time(self, duration: int) -> list[Command]:
@@ -151,6 +151,8 @@ class Driver:
             timer = min(self.timers, key=lambda one: (self.timers[one], one.value))
             self.now = max(self.now, self.timers.pop(timer))
             commands += self.give(TimerFired(timer))
+            if self.answers_heartbeats and timer is Timer.HEARTBEAT:
+                commands += self.beat_answered()
         self.now = end
         return commands
 
