@@ -15,8 +15,12 @@ def day(seed: int) -> str:
     chance = Chance(seed)
     members = chance.between(1, 6)
     events = "".join(_event(chance, members) for _ in range(chance.between(0, 6)))
+    if chance.happens(0.3):
+        events += (
+            f'\n[[events]]\nat = "{chance.between(10, 1800)}s"\npartitions = {{a = 11, c = 2}}\n'
+        )
     return f"""
-duration = "{chance.between(20, 60)}m"
+duration = "{chance.between(15, 45)}m"
 strategy = "{chance.pick(STRATEGIES)}"
 metadata_max_age = "{chance.pick(("0s", "1m", "5m"))}"
 heartbeat_drift = "{chance.pick(("0s", "20ms"))}"
@@ -35,7 +39,7 @@ count = {members}
 static = {chance.pick(("true", "false"))}
 heartbeat = "{chance.pick(("1s", "2s", "2500ms", "3s"))}"
 session = "{chance.pick(("10s", "30s", "45s"))}"
-processing = "{chance.pick(("0s", "0s", "200ms", "3s", "20s"))}"
+processing = "{chance.pick(("0s", "0s", "700ms", "3s", "20s"))}"
 listener = "{chance.pick(("0s", "50ms", "2s"))}"
 apart = "{chance.pick(("0s", "1s", "7s"))}"
 
@@ -45,6 +49,7 @@ topics = ["a"]
 processing = "{chance.pick(("0s", "1s", "3s", "4500ms"))}"
 heartbeat = "{chance.pick(("2s", "3s"))}"
 max_poll = "{chance.pick(("1m", "5m"))}"
+auto_commit = {chance.pick(("true", "false", "false"))}
 {events}"""
 
 
@@ -68,4 +73,4 @@ def _event(chance: Chance, members: int) -> str:
         lambda: f'join = "m-{members + chance.below(3)}"',
         lambda: f'coordinator_down = "{chance.between(1, 60)}s"',
     )
-    return f'\n[[events]]\nat = "{chance.between(10, 2400)}s"\n{chance.pick(kinds)()}\n'
+    return f'\n[[events]]\nat = "{chance.between(10, 1800)}s"\n{chance.pick(kinds)()}\n'

@@ -118,7 +118,7 @@ def is_quiet(stage: Stage) -> bool:
     due = stage.agenda.next_at()
     if due is None:
         return True
-    if due <= stage.news_at + 2 * stage.window:
+    if due <= stage.agenda.news_at + 2 * stage.window:
         return False
     pending = stage.agenda.pending()
     return all(_only_recurs(entry, due - stage.window) for entry in pending)

@@ -60,6 +60,11 @@ class World:
         return self._stage.now
 
     @property
+    def steps(self) -> int:
+        """How many things have happened so far, heartbeats included."""
+        return self._stage.agenda.steps
+
+    @property
     def trace(self) -> list[Record]:
         """What happened so far."""
         return self._stage.trace
@@ -83,12 +88,7 @@ class World:
 
     def at(self, time: int, action: Callable[[], object]) -> None:
         """Does something at a moment to come."""
-
-        def act(_: object) -> None:
-            self._stage.news_at = self._stage.now
-            action()
-
-        self._stage.agenda.add(time, act)
+        self._stage.agenda.add(time, lambda _: action())
 
     def step(self) -> bool:
         """Lets the next thing happen; false if nothing is to come."""
@@ -109,7 +109,7 @@ class World:
 
     def _try_to_skip(self, due: int, limit: int) -> None:
         stage = self._stage
-        quiet_from = stage.news_at + wind.calm(stage)
+        quiet_from = stage.agenda.news_at + wind.calm(stage)
         if due < quiet_from:
             self._skip_from = quiet_from
             return
