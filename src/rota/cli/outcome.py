@@ -171,14 +171,14 @@ def _advice(own: Simulation, choice: Simulation) -> str:
     if _rank(choice) == _rank(own):
         return f"best here: {_named(own)}: no policy lets partitions stand still for less"
     worst, before = choice.worst, own.worst
-    said = [
-        f"{_seconds(choice.stopped)} of standstill instead of {_seconds(own.stopped)}",
-        f"the longest {_seconds(worst.time if worst else 0)} instead of "
-        f"{_seconds(before.time if before else 0)}",
-        f"{choice.moved} moved instead of {own.moved}",
-        f"{len(choice.rebalances)} rebalances instead of {len(own.rebalances)}",
+    pairs = [
+        ("stopped", _seconds(choice.stopped), _seconds(own.stopped)),
+        ("worst", _seconds(worst.time if worst else 0), _seconds(before.time if before else 0)),
+        ("moved", str(choice.moved), str(own.moved)),
+        ("rebalances", str(len(choice.rebalances)), str(len(own.rebalances))),
     ]
-    return f"best here: {_named(choice)}: {'; '.join(said)}"
+    said = [f"{what} {new} instead of {old}" for what, new, old in pairs if new != old]
+    return f"best here: {_named(choice)}: {', '.join(said)}"
 
 
 def _print_notes(notes: Sequence[str], limit: int) -> None:
