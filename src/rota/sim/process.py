@@ -218,7 +218,7 @@ class Process:
                 if self.link is None or not self.link.is_open:
                     self.link = Link(stage, self._node, self)
                 if type(command.request) is not Heartbeat:
-                    stage.news_at = stage.now
+                    stage.mark_news()
                 self.link.send(command.request_id, command.request)
             case StopTimer():
                 entry = self.timers.pop(command.timer, None)
@@ -240,7 +240,7 @@ class Process:
                 error = None if command.error is None else type(command.error).__name__
                 stage.tell(What.COMMIT, self.name, error)
             case CallInterceptors():
-                stage.news_at = stage.now
+                stage.mark_news()
             case Raise():
                 stage.tell(
                     What.RAISED, self.name, f"{type(command.error).__name__}: {command.error}"
@@ -267,11 +267,13 @@ class Process:
             self._stage.agenda.move(self.timers[timer], self.frozen_until)
             return
         del self.timers[timer]
+        if timer is not Timer.HEARTBEAT:  # the others are there to be moved, not to fire
+            self._stage.mark_news()
         self.handle(TimerFired(timer))
 
     def _look_for_coordinator(self) -> None:
         stage = self._stage
-        stage.news_at = stage.now
+        stage.mark_news()
         if self.link is not None:  # what was sent through it has been given up
             self.link.close()
             self.link = None
@@ -285,7 +287,6 @@ class Process:
 
     def _see_cluster(self, _: object) -> None:
         if self._ready(self._see_cluster):
-            self._stage.news_at = self._stage.now
             self.handle(MetadataUpdated(self._cluster()))
 
     def _call_listener(self, command: CallListener) -> None:
@@ -301,7 +302,6 @@ class Process:
     def _listener_returned(self, given: tuple[int, Exception | None]) -> None:
         if self._ready(self._listener_returned, given):
             self._calls -= 1
-            self._stage.news_at = self._stage.now
             self.handle(ListenerReturned(*given))
 
     def _give_up(self, _: object) -> None:
