@@ -105,7 +105,10 @@ class Verdict:
 
 def judge(port: int, case: Case) -> Verdict:
     """Play a case before Rota, then before Kafka with what is expected of it."""
-    expected, rules = expected_of_kafka(play(case, Node(CONFIG)))
+    try:
+        expected, rules = expected_of_kafka(play(case, Node(CONFIG)))
+    except Exception as error:  # noqa: BLE001 the other cases shall be judged too
+        return Verdict(frozenset(), f"Rota fails: {error!r}")
     with Live(port) as live:
         theirs = play(case, live, expected)
     return Verdict(rules, first_difference(expected, theirs))

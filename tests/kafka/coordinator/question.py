@@ -11,6 +11,7 @@ from rota.model.request import (
     DeleteOffsets,
     DescribeGroups,
     FetchOffsets,
+    Leave,
     Leaver,
     ListGroups,
     Request,
@@ -92,6 +93,8 @@ JOINS: dict[str, Ask] = {
         session_timeout=CONFIG.max_session_timeout
     ),
     "newcomer, no group": lambda g: g.newcomer.join(group=""),
+    "newcomer, empty static id": lambda g: g.newcomer.join(static_id=""),
+    "newcomer, a strategy twice": lambda g: g.newcomer.join(protocols=supports("range", "range")),
 }
 
 
@@ -126,6 +129,9 @@ SYNCS: dict[str, Ask] = {
     "leader, something for a stranger": lambda g: g.a.sync(
         assignments=((STRANGER, b"for a stranger"),)
     ),
+    "leader, twice for the follower": lambda g: g.a.sync(
+        assignments=((g.b.member_id, b"first"), (g.b.member_id, b"second"))
+    ),
     "follower": lambda g: g.b.sync(),
     "follower, with assignments": lambda g: g.b.sync(g.a, g.b),
     "leader, other strategy": lambda g: g.a.sync(g.a, g.b, protocol="roundrobin"),
@@ -145,6 +151,8 @@ LEAVES: dict[str, Ask] = {
     "follower and stranger": lambda g: g.b.leave(*leavers(g.b), Leaver(member_id=STRANGER)),
     "stranger": lambda g: g.newcomer.leave(Leaver(member_id=STRANGER)),
     "nobody": lambda g: g.newcomer.leave(Leaver()),
+    "empty list": admin(lambda name: Leave(group=name, members=())),
+    "no group": admin(lambda _: Leave(group="", members=(Leaver(member_id=STRANGER),))),
     "given id": lambda g: pending(g).leave(),
     "leader by static id": lambda g: g.newcomer.leave(Leaver(static_id="i1")),
     "both by static id": lambda g: g.newcomer.leave(Leaver(static_id="i1"), Leaver(static_id="i2")),
@@ -198,6 +206,9 @@ ADMINS: dict[str, Ask] = {
     "delete offset, no group": admin(lambda _: DeleteOffsets(group="", partitions=(T0,))),
     "delete group": admin(lambda name: DeleteGroups(groups=(name,))),
     "delete group and another": admin(lambda name: DeleteGroups(groups=(name, "no such group"))),
+    "delete group twice": admin(lambda name: DeleteGroups(groups=(name, name))),
+    "delete group, no name": admin(lambda _: DeleteGroups(groups=("",))),
+    "describe twice": admin(lambda name: DescribeGroups(groups=(name, name))),
     "describe": admin(lambda name: DescribeGroups(groups=(name,))),
     "describe, version 5": admin(
         lambda name: DescribeGroups(groups=(name,), knows_missing_group=False)

@@ -628,6 +628,99 @@ def offsets_outlive_members(stage: Stage) -> None:
     stage.send("admin", FetchOffsets(group=stage.group))
 
 
+def awaited_member_falls_silent(stage: Stage) -> None:
+    a, b = members(stage, "a", "b")
+    a.session_timeout = SHORT
+    alone(stage, a)
+    b.enter()
+    stage.wait(BEYOND)
+    a.join()
+
+
+def heartbeats_keep_an_awaited_member(stage: Stage) -> None:
+    a, b = members(stage, "a", "b")
+    a.session_timeout = SHORT
+    alone(stage, a)
+    b.enter()
+    for _ in range(3):
+        stage.wait(WITHIN)
+        a.heartbeat()
+    a.join()
+
+
+def commits_keep_an_awaited_member(stage: Stage) -> None:
+    a, b = members(stage, "a", "b")
+    a.session_timeout = SHORT
+    alone(stage, a)
+    b.enter()
+    for offset in range(3):
+        stage.wait(WITHIN)
+        a.commit(offset)
+    a.join()
+
+
+def no_time_to_join(stage: Stage) -> None:
+    a, b = members(stage, "a", "b", rebalance_timeout=0)
+    alone(stage, a)
+    b.enter()
+    stage.wait(WITHIN)
+
+
+def negative_time_to_join(stage: Stage) -> None:
+    a, b = members(stage, "a", "b", rebalance_timeout=-1)
+    alone(stage, a)
+    b.enter()
+    stage.wait(WITHIN)
+
+
+def strategy_twice(stage: Stage) -> None:
+    a, b = members(stage, "a", "b")
+    a.protocols = supports("range", "range", "roundrobin")
+    a.enter()
+    stage.wait(DELAY)
+    b.enter()
+
+
+def leader_leaves_before_its_sync(stage: Stage) -> None:
+    group = completing_synced(stage)
+    group.a.leave()
+    group.b.join()
+    group.b.sync(group.b)
+
+
+def parked_join_is_sent_again(stage: Stage) -> None:
+    group = awaited(stage)
+    group.a.join()
+    group.a.join(protocols=supports("roundrobin", "range"))
+    group.b.join()
+
+
+def parked_sync_is_sent_again(stage: Stage) -> None:
+    group = completing_synced(stage)
+    group.b.sync()
+    group.a.sync(group.a, group.b)
+
+
+def two_processes_share_a_static_id(stage: Stage) -> None:
+    one, other = members(stage, "one", "other", static_id="i1")
+    alone(stage, one)
+    for _ in range(2):
+        other.enter()
+        one.heartbeat()
+        one.enter()
+        other.heartbeat()
+
+
+def id_is_asked_for_twice(stage: Stage) -> None:
+    group = stable(stage)
+    p = Actor(stage, "p", session_timeout=SHORT)
+    p.join()
+    p.enter()
+    group.a.join()
+    group.b.join()
+    stage.wait(BEYOND)
+
+
 STORIES: dict[str, Callable[[Stage], None]] = {
     story.__name__.replace("_", " "): story
     for story in (
@@ -692,5 +785,16 @@ STORIES: dict[str, Callable[[Stage], None]] = {
         offsets_of_other_topics_are_deleted,
         unreadable_subscriptions_are_taken_for_all,
         offsets_outlive_members,
+        awaited_member_falls_silent,
+        heartbeats_keep_an_awaited_member,
+        commits_keep_an_awaited_member,
+        no_time_to_join,
+        negative_time_to_join,
+        strategy_twice,
+        leader_leaves_before_its_sync,
+        parked_join_is_sent_again,
+        parked_sync_is_sent_again,
+        two_processes_share_a_static_id,
+        id_is_asked_for_twice,
     )
 }
