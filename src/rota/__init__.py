@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     )
     from rota.model.topic import Cluster, Partitions, TopicPartition
     from rota.plan import Move, Plan, assign
+    from rota.sim.result import Simulation
+    from rota.sim.simulate import simulate
 
 _HOMES = {
     "Assignment": "rota.model.membership",
@@ -36,9 +38,11 @@ _HOMES = {
     "Partitions": "rota.model.topic",
     "Plan": "rota.plan",
     "RebalanceProtocol": "rota.model.membership",
+    "Simulation": "rota.sim.result",
     "Subscription": "rota.model.membership",
     "TopicPartition": "rota.model.topic",
     "assign": "rota.plan",
+    "simulate": "rota.sim.simulate",
 }
 
 __all__ = [
@@ -53,10 +57,12 @@ __all__ = [
     "Partitions",
     "Plan",
     "RebalanceProtocol",
+    "Simulation",
     "Subscription",
     "TopicPartition",
     "assign",
     "errors",
+    "simulate",
 ]
 
 

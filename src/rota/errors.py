@@ -12,6 +12,7 @@
     │   └── BrokenRule          its result breaks a rule of a valid assignment
     └── GroupError              a group's coordinator refused; carries Kafka's code
         ├── CommitFailed        the member is no longer of the generation it commits for
+        ├── RebalanceInProgress     a commit came in the middle of a rebalance: poll, then commit
         ├── RetriableCommitFailed   an asynchronous commit failed, and may be tried again
         ├── Fenced              another process has taken this member's static id
         └── InconsistentProtocol    no strategy that all members support
@@ -107,6 +108,10 @@ class GroupError(RotaError):
 
 class CommitFailed(GroupError):
     """The group has gone on without this member: what it would commit belongs to others now."""
+
+
+class RebalanceInProgress(GroupError):
+    """The commit came in the middle of a rebalance. Poll until it is over, then commit again."""
 
 
 class RetriableCommitFailed(GroupError):

@@ -30,7 +30,7 @@ class Exit(IntEnum):
 EXIT_CODES = f"""\
 exit codes:
   0    done
-  1    a limit that you gave is exceeded (--max-moves)
+  1    a limit that you gave is exceeded (--max-moves, --max-stopped)
   2    the command line is wrong
   3    a file or a server cannot be reached or read
   4    bad input, named in one line
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     import argparse  # noqa: PLC0415
 
     from rota import __version__  # noqa: PLC0415
-    from rota.cli import plan  # noqa: PLC0415
+    from rota.cli import plan, simulate  # noqa: PLC0415
 
     top = argparse.ArgumentParser(
         prog="rota",
@@ -55,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"rota {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     plan.add_to(commands, epilog=EXIT_CODES)
+    simulate.add_to(commands, epilog=EXIT_CODES)
     return top
 
 

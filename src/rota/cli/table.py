@@ -2,67 +2,45 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from rota.cli.screen import console, count, empty_table, plain
 from rota.model.membership import RebalanceProtocol
 from rota.plan import Plan
 
 SHOWN_MEMBERS = 40
 SHOWN_TOPICS = 10
 SHOWN_MOVES = 15
-WIDE = 10_000
-NARROWEST = 100
 LEGEND = """\
 moved: changes hands though its owner still wants it; needed: what the best balance needs
 stopped: revoked during the rebalance (eager: all that is owned; cooperative: what moves)
 solver exact: with Rota on the group's leader; solver kafka: as Java consumers do it"""
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Leaves it to the command's own handler; rich would exit with 1, the code of a limit."""
-        raise BrokenPipeError
-
-
-def _console() -> Console:
-    """Names are printed as they are: no markup, no emoji codes; a pipe gets unbroken lines, and a
-    narrow terminal wraps them itself rather than inside columns.
-    """
-    columns = shutil.get_terminal_size().columns
-    return _Console(
-        markup=False,
-        highlight=False,
-        emoji=False,
-        soft_wrap=False,
-        width=max(columns, NARROWEST) if sys.stdout.isatty() else WIDE,
-    )
-
-
 def print_plan(plan: Plan, strategies: Sequence[str], *, everything: bool) -> None:
     """One plan: members with their partitions, then what moves."""
-    console = _console()
-    console.print(_title(plan))
+    screen = console()
+    screen.print(_title(plan))
     if len(strategies) > 1:
-        console.print(_list_note(plan, strategies))
-    console.print()
-    console.print(_members(plan, everything=everything))
-    console.print()
-    console.print(_verdict(plan))
-    _print_moves(console, plan, plan.moved if everything else SHOWN_MOVES)
+        screen.print(_list_note(plan, strategies))
+    screen.print()
+    screen.print(_members(plan, everything=everything))
+    screen.print()
+    screen.print(_verdict(plan))
+    _print_moves(screen, plan, plan.moved if everything else SHOWN_MOVES)
     for note in plan.notes:
-        console.print(f"note: {note}")
+        screen.print(f"note: {note}")
 
 
 def print_comparison(plans: Sequence[Plan]) -> None:
     """Several plans of one group side by side, and the best of them."""
-    console = _console()
-    table = _table("strategy", "solver", "protocol", "loads", "idle", "moved", "needed", "stopped")
+    screen = console()
+    table = empty_table(
+        "strategy", "solver", "protocol", "loads", "idle", "moved", "needed", "stopped"
+    )
     for column in table.columns[4:]:
         column.justify = "right"
     for plan in plans:
@@ -76,26 +54,26 @@ def print_comparison(plans: Sequence[Plan]) -> None:
             str(plan.moved_min),
             str(plan.stopped),
         )
-    console.print(table)
-    console.print()
-    console.print(LEGEND)
+    screen.print(table)
+    screen.print()
+    screen.print(LEGEND)
     best = min(plans, key=_rank)
     alike = [
         plan for plan in plans if plan.strategy == best.strategy and _rank(plan) == _rank(best)
     ]
     name = _named(best) if len(alike) == 1 else best.strategy
-    console.print()
-    console.print(
+    screen.print()
+    screen.print(
         f"best here: {name}: loads {_spread(best)}, {best.moved} moved, {best.stopped} stopped"
     )
     for note in dict.fromkeys(note for plan in plans for note in plan.notes):
-        console.print(f"note: {note}")
+        screen.print(f"note: {note}")
 
 
 def print_javas(plan: Plan, javas: Plan) -> None:
     """Where Java's own solver would do otherwise, how."""
     if (javas.moved, _spread(javas)) != (plan.moved, _spread(plan)):
-        _console().print(
+        console().print(
             f"Java consumers would do otherwise (--solver kafka): loads {_spread(javas)}, "
             f"{javas.moved} moved"
         )
@@ -114,7 +92,7 @@ def _title(plan: Plan) -> str:
     partitions = sum(plan.target_loads.values())
     return (
         f"{_named(plan)}, {plan.protocol.name.lower()} protocol: "
-        f"{_count(partitions, 'partition')} over {_count(len(plan), 'member')}"
+        f"{count(partitions, 'partition')} over {count(len(plan), 'member')}"
     )
 
 
@@ -132,7 +110,7 @@ def _list_note(plan: Plan, strategies: Sequence[str]) -> str:
 
 def _members(plan: Plan, *, everything: bool) -> Table:
     limit = len(plan) if everything else SHOWN_MEMBERS
-    table = _table("member", "load", "partitions")
+    table = empty_table("member", "load", "partitions")
     table.columns[1].justify = "right"
     for member in plan.members[:limit]:
         given = [f"{topic} {_ranges(numbers)}" for topic, numbers in plan[member].items()]
@@ -142,7 +120,7 @@ def _members(plan: Plan, *, everything: bool) -> Table:
         if plan.target_loads[member] != plan.loads[member]:
             load += f" -> {plan.target_loads[member]}"
         nothing = "(idle)" if plan.target_loads[member] == 0 else "(from the next rebalance)"
-        table.add_row(_plain(member), load, _plain("; ".join(given) or nothing))
+        table.add_row(plain(member), load, plain("; ".join(given) or nothing))
     if len(plan) > limit:
         table.add_row("...", "", f"{len(plan) - limit} more members: --all lists them")
     return table
@@ -160,33 +138,21 @@ def _verdict(plan: Plan) -> str:
         said.append(f"{plan.withheld} given out in the next rebalance")
     said.append(f"{plan.stopped} stopped during the rebalance")
     if plan.idle:
-        said.append(f"{_count(len(plan.idle), 'member')} idle")
+        said.append(f"{count(len(plan.idle), 'member')} idle")
     return "; ".join(said)
 
 
-def _print_moves(console: Console, plan: Plan, limit: int) -> None:
+def _print_moves(screen: Console, plan: Plan, limit: int) -> None:
     if not plan.moved:
         return
-    table = _table("moved", "from", "to")
+    table = empty_table("moved", "from", "to")
     for move in plan.first_moves(limit):
         to = move.to if move.to is not None else "(next rebalance)"
-        table.add_row(_plain(f"{move.topic}-{move.partition}"), _plain(move.source), _plain(to))
-    console.print()
-    console.print(table)
+        table.add_row(plain(f"{move.topic}-{move.partition}"), plain(move.source), plain(to))
+    screen.print()
+    screen.print(table)
     if plan.moved > limit:
-        console.print(f"{plan.moved - limit} more moves: --all lists them")
-
-
-def _plain(name: str) -> Text:
-    """A name without characters that would move the cursor or colour the screen."""
-    return Text("".join(c if c.isprintable() else ascii(c)[1:-1] for c in name))
-
-
-def _table(*titles: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    return table
+        screen.print(f"{plan.moved - limit} more moves: --all lists them")
 
 
 def _spread(plan: Plan) -> str:
@@ -203,7 +169,3 @@ def _ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"

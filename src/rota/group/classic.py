@@ -230,6 +230,12 @@ class Group:
         if self.leader == old.member_id:
             self.leader = new.member_id
 
+    def drop_pending(self, member_id: str) -> bool:
+        """An id that was given out is not used; says whether it was such a one."""
+        known = member_id in self.pending
+        self.pending.pop(member_id, None)
+        return known
+
     def check_member(self, member_id: str, static_id: str | None) -> Code:
         """Whether a request comes from a member, and not from one that was replaced."""
         if static_id is not None:

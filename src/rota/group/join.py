@@ -68,7 +68,7 @@ def _turn_away(turn: Turn, group: Group, token: int, request: Join) -> None:
     member = group.members.get(request.member_id)
     if member is not None:
         turn.take_out(group, member)
-    elif group.pending.pop(request.member_id, "") is None:
+    elif group.drop_pending(request.member_id):
         turn.stop(TimerKind.SESSION, group, request.member_id)
     turn.note(Happened.REFUSED, group, f"full: group.max.size is {turn.config.max_size}")
     turn.answer(token, JoinReply(code=Code.GROUP_MAX_SIZE_REACHED))

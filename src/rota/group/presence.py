@@ -32,7 +32,7 @@ def heartbeat(turn: Turn, group: Group | None, token: int, request: Heartbeat) -
 
 def session_ended(turn: Turn, group: Group, member_id: str) -> None:
     """A member was silent for its session, or an id that was given out was not used."""
-    if group.pending.pop(member_id, "") is None:
+    if group.drop_pending(member_id):
         if group.state is State.PREPARING and group.all_joined:
             rebalance.complete(turn, group)
         return
@@ -73,7 +73,7 @@ def _go(turn: Turn, group: Group, leaver: Leaver) -> Code:
     member_id = leaver.member_id
     if member_id == NO_MEMBER:
         member_id = group.static_ids.get(leaver.static_id or "", NO_MEMBER)
-    elif group.pending.pop(member_id, "") is None:
+    elif group.drop_pending(member_id):
         turn.stop(TimerKind.SESSION, group, member_id)
         return Code.NONE
     code = group.check_member(member_id, leaver.static_id)

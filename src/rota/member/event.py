@@ -28,6 +28,8 @@ class Timer(enum.Enum):
     """Time for the next automatic commit."""
     SYNC_COMMIT = "sync commit"
     """Time to try a synchronous commit again, or to give it up."""
+    DEADLINE = "deadline"
+    """Time to go on without the commit before a revocation, or to close without more ado."""
 
 
 # Events
@@ -118,7 +120,10 @@ class CommitAsked:
 
 @dataclass(frozen=True, slots=True)
 class CloseAsked:
-    """The application is done."""
+    """The application is done; :class:`Finished` will say when it may go."""
+
+    waits_until: int | None = None
+    """Until when to try to commit, to leave and to hear of it; None: each once."""
 
 
 Event: TypeAlias = (
@@ -143,12 +148,20 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinator:
-    """Find the group's coordinator, then say :class:`CoordinatorFound` or ``Missing``."""
+    """Find the group's coordinator, then say :class:`CoordinatorFound` or ``Missing``.
+
+    Whatever was sent to the one before and is not answered has been given up: its connection may be
+    closed, and an answer or a failure that still comes is ignored.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send this to the coordinator, then say :class:`Answered` or :class:`RequestFailed`."""
+    """Send this to the coordinator, then say :class:`Answered` or :class:`RequestFailed`.
+
+    A join is answered when the group's join phase ends, so it may take as long as its rebalance
+    timeout; every other request is given up after ``request.timeout.ms``.
+    """
 
     request_id: int
     request: Request
@@ -187,6 +200,17 @@ class CallListener:
 
 
 @dataclass(frozen=True, slots=True)
+class Withhold:
+    """Hand out no more records of these: they are about to be revoked.
+
+    Otherwise what is handed out while the commit before the revocation is under way would be read
+    again by the next owner. The next :class:`SetAssignment` ends it.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SetAssignment:
     """From now on these partitions, and no others, are this member's to read."""
 
@@ -220,12 +244,22 @@ class CallInterceptors:
 
 @dataclass(frozen=True, slots=True)
 class RequestMetadata:
-    """Fetch the metadata of the subscribed topics, or of all for a pattern."""
+    """Fetch the metadata of these topics, or of all, then say :class:`MetadataUpdated`.
+
+    However long it takes: a pattern is not joined for, and a leader does not assign, before. Later
+    updates should cover the same topics.
+    """
+
+    topics: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """Raise this from the application's ``poll``."""
+    """Raise this from the application's ``poll``, or from its close or unsubscription under way.
+
+    At most one in each poll, which ends by it. What was refused for good is tried again by the next
+    poll, if the application polls again.
+    """
 
     error: Exception
 
@@ -248,6 +282,7 @@ Command: TypeAlias = (
     | StartTimer
     | StopTimer
     | CallListener
+    | Withhold
     | SetAssignment
     | FinishCommit
     | RunCallback

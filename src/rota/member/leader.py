@@ -37,6 +37,13 @@ def lead(assignor: Assignor, cluster: Cluster, members: Iterable[MemberMetadata]
     held up, and to guess its topics would hand it what it did not ask for.
     """
     group, notes = read_group(members)
+    return lead_group(assignor, cluster, group, notes)
+
+
+def lead_group(
+    assignor: Assignor, cluster: Cluster, group: GroupSubscription, notes: Iterable[str] = ()
+) -> Outcome:
+    """The same for a group that has been read already; ``notes`` come from the reading."""
     checked = assign_checked(assignor, cluster, group)
     return Outcome(write_group(checked.result), (*notes, *checked.notes))
 

@@ -33,6 +33,8 @@ EXPIRING, CURRENT_OFFSET, CURRENT_GROUP = 1, 4, 3
 TOPIC_ID = 0
 """The tag of a topic's id."""
 NO_ID = bytes(UUID_SIZE)
+SMALLEST_MEMBER = 15
+"""A member with nothing in it, in version 4."""
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -160,7 +162,7 @@ def decode_group(key: bytes, value: bytes | None) -> GroupSaved | GroupForgotten
         protocol=nullable_text("protocol"),
         leader=nullable_text("leader"),
         state_timestamp=reader.int64("state timestamp") if version >= 2 else NO_TIMESTAMP,
-        members=tuple([_member(reader, version) for _ in range(count("members", 12))]),
+        members=tuple([_member(reader, version) for _ in range(count("members", SMALLEST_MEMBER))]),
     )
     if flexible:
         reader.skip_tags()

@@ -1,0 +1,51 @@
+"""The terminal: how tables and names look on it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 10_000
+NARROWEST = 100
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leaves it to the command's own handler; rich would exit with 1, the code of a limit."""
+        raise BrokenPipeError
+
+
+def console() -> Console:
+    """Names are printed as they are: no markup, no emoji codes; a pipe gets unbroken lines, and a
+    narrow terminal wraps them itself rather than inside columns.
+    """
+    columns = shutil.get_terminal_size().columns
+    return _Console(
+        markup=False,
+        highlight=False,
+        emoji=False,
+        soft_wrap=False,
+        width=max(columns, NARROWEST) if sys.stdout.isatty() else WIDE,
+    )
+
+
+def plain(name: str) -> Text:
+    """A name without characters that would move the cursor or colour the screen."""
+    return Text("".join(c if c.isprintable() else ascii(c)[1:-1] for c in name))
+
+
+def empty_table(*titles: str) -> Table:
+    """A table without lines."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
+
+
+def count(number: int, noun: str) -> str:
+    """``1 member``, ``2 members``."""
+    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"

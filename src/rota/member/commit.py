@@ -1,0 +1,355 @@
+"""Commits: one path for those that wait, those that do not, and the member's own.
+
+An asynchronous commit is sent once, and what becomes of it waits in a queue for the application to
+come by: at its next poll, commit or close its callback runs, in the order in which commits were
+completed. A synchronous commit is tried until its time is over, and returns only when the
+asynchronous ones before it are through, callbacks included. The member's own commits (automatic
+ones, and those before a revocation) have no callback; their failure is noted.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from rota.errors import (
+    Code,
+    CommitFailed,
+    Fenced,
+    GroupError,
+    RebalanceInProgress,
+    RetriableCommitFailed,
+)
+from rota.member.event import (
+    CallInterceptors,
+    CommitAsked,
+    FinishCommit,
+    Note,
+    RunCallback,
+    Timer,
+)
+from rota.member.refusal import code_name
+from rota.member.session import NOBODY, Identity, Session
+from rota.member.state import State
+from rota.member.watch import Watch
+from rota.model.offset import OffsetAndMetadata
+from rota.model.reply import CommitReply
+from rota.model.request import CommitOffsets
+from rota.model.topic import TopicPartition
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+RETRIABLE = frozenset({Code.COORDINATOR_LOAD_IN_PROGRESS, Code.UNKNOWN_TOPIC_OR_PARTITION})
+"""May pass by itself."""
+LOST = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.REQUEST_TIMED_OUT})
+"""May pass once the coordinator is found again."""
+
+
+class Kind(enum.Enum):
+    """Who waits for a commit."""
+
+    SYNC = "synchronous"
+    ASYNC = "asynchronous"
+    AUTOMATIC = "automatic"
+    REVOCATION = "before a revocation"
+
+
+@dataclass(slots=True, eq=False)
+class Commit:
+    """A commit, from when it is asked for until it is done."""
+
+    number: int
+    """Its place among those that were asked for."""
+    kind: Kind
+    offsets: Offsets
+    commit_id: int = 0
+    waits_until: int = 0
+    request: int | None = None
+    """The request under way."""
+    retry_at: int | None = None
+    failures: int = 0
+    is_done: bool = False
+    error: GroupError | None = None
+
+    @property
+    def may_pass(self) -> bool:
+        """It failed, and may be tried again."""
+        return isinstance(self.error, RetriableCommitFailed)
+
+
+class Commits:
+    """Sends commits and tells what becomes of them."""
+
+    def __init__(self, session: Session, watch: Watch, consumed: Callable[[], Offsets]) -> None:
+        self.session = session
+        self.outbox = session.outbox
+        self.watch = watch
+        self.consumed = consumed
+        self.automatic_due = False
+        """The interval is over; the next poll commits."""
+        self._active: list[Commit] = []
+        """Neither done nor given up, in the order they were asked for."""
+        self._held: list[Commit] = []
+        """Synchronous ones that are done, but not those before them."""
+        self._completed: list[Commit] = []
+        """Asynchronous ones whose callback has not run, in the order they were completed."""
+
+    # Asking
+
+    def ask(self, asked: CommitAsked) -> None:
+        """The application commits."""
+        self.run_callbacks()
+        offsets = self.consumed() if asked.offsets is None else asked.offsets
+        kind = Kind.ASYNC if asked.waits_until is None else Kind.SYNC
+        self._begin(kind, offsets, asked.commit_id, asked.waits_until or 0)
+
+    def commit_automatically(self) -> None:
+        """The interval is over, and the application polls."""
+        self.automatic_due = False
+        self._start_interval(self.session.config.auto_commit_interval)
+        offsets = self.consumed()
+        if offsets:
+            self._begin(Kind.AUTOMATIC, offsets)
+
+    def commit_before_revocation(self, offsets: Offsets) -> Commit:
+        """Commits what is about to be revoked; the caller watches what comes of it."""
+        return self._begin(Kind.REVOCATION, offsets)
+
+    def start_interval(self) -> None:
+        """The automatic commit comes an interval from now."""
+        self.automatic_due = False
+        if self.session.config.auto_commit:
+            self._start_interval(self.session.config.auto_commit_interval)
+
+    @property
+    def is_idle(self) -> bool:
+        """No commit is under way."""
+        return not self._active and not self._held
+
+    @property
+    def wants_coordinator(self) -> bool:
+        """A commit waits for the coordinator to be found."""
+        return any(one.request is None and one.retry_at is None for one in self._active)
+
+    def run_callbacks(self) -> None:
+        """The application is here: callbacks of what is completed run now."""
+        for done in self._completed:
+            self.outbox.put(RunCallback(done.commit_id, done.offsets, done.error))
+        self._completed.clear()
+
+    def _start_interval(self, delay: int) -> None:
+        self.outbox.start(Timer.COMMIT, self.outbox.now + delay)
+
+    # Sending
+
+    def _begin(
+        self, kind: Kind, offsets: Offsets, commit_id: int = 0, waits_until: int = 0
+    ) -> Commit:
+        commit = Commit(self.outbox.number(), kind, dict(offsets), commit_id, waits_until)
+        self._active.append(commit)
+        self._try(commit)
+        self._set_timer()
+        return commit
+
+    def _try(self, commit: Commit) -> None:
+        commit.retry_at = None
+        refusal = self.session.refuse_commit(self.watch.subscribed)
+        if not commit.offsets:
+            self._finish(commit, None)
+        elif refusal is not None:
+            self._finish(commit, refusal)
+        elif self.session.coordinator_known:
+            commit.request = self.session.send(self._request(commit.offsets))
+
+    def _request(self, offsets: Offsets) -> CommitOffsets:
+        config = self.session.config
+        if not self.watch.subscribed:
+            return CommitOffsets(group=config.group, offsets=offsets)
+        generation, member_id, _ = self.session.identity
+        return CommitOffsets(
+            group=config.group,
+            generation=generation,
+            member_id=member_id,
+            static_id=config.static_id,
+            offsets=offsets,
+        )
+
+    def send_waiting(self) -> None:
+        """The coordinator is found: what waited for it goes out."""
+        for commit in list(self._active):
+            if commit.request is None and commit.retry_at is None:
+                self._try(commit)
+
+    def fail_waiting(self) -> None:
+        """The coordinator was not found: only a synchronous commit goes on waiting for it.
+
+        The others are not tried again, or a later commit could be overtaken by an earlier one.
+        """
+        for commit in list(self._active):
+            if commit.kind is not Kind.SYNC and commit.request is None:
+                error = RetriableCommitFailed(
+                    "the coordinator was not found", Code.COORDINATOR_NOT_AVAILABLE
+                )
+                self._finish(commit, error)
+
+    # Answers
+
+    def answered(self, number: int, reply: CommitReply, sender: Identity) -> None:
+        """A commit is answered."""
+        commit = self._of(number)
+        if commit is not None:
+            commit.request = None
+            self._finish(commit, self._judge(reply, sender))
+            self._set_timer()
+
+    def failed(self, number: int) -> None:
+        """A commit will not be answered; it may be stored nevertheless."""
+        commit = self._of(number)
+        if commit is not None:
+            commit.request = None
+            error = RetriableCommitFailed("the coordinator did not answer", Code.REQUEST_TIMED_OUT)
+            self._finish(commit, error)
+            self._set_timer()
+
+    def _of(self, number: int) -> Commit | None:
+        return next((one for one in self._active if one.request == number), None)
+
+    def _judge(self, reply: CommitReply, sender: Identity) -> GroupError | None:
+        """The first partition that was refused decides, as in Kafka."""
+        refused = {at: code for at, code in sorted(reply.codes.items()) if code != Code.NONE}
+        forbidden = sorted(
+            {at.topic for at, code in refused.items() if code == Code.TOPIC_AUTHORIZATION_FAILED}
+        )
+        for at, code in refused.items():
+            if code != Code.TOPIC_AUTHORIZATION_FAILED:
+                return self._error(at, code, sender)
+        if forbidden:
+            code = Code.TOPIC_AUTHORIZATION_FAILED
+            return GroupError(f"not allowed to commit for {', '.join(forbidden)}", code)
+        self.session.succeeded()
+        return None
+
+    def _error(self, at: TopicPartition, code: int, sender: Identity) -> GroupError:
+        session = self.session
+        why = f"commit of {at} refused with {code_name(code)}"
+        same = sender == session.identity and sender != NOBODY
+        match code:
+            case _ if code in RETRIABLE:
+                return RetriableCommitFailed(why, code)
+            case _ if code in LOST:
+                session.lose_coordinator(why)
+                return RetriableCommitFailed(why, code)
+            case Code.FENCED_INSTANCE_ID if same:
+                session.fence("commit refused")
+                return Fenced(str(session.fenced), code)
+            case Code.REBALANCE_IN_PROGRESS:
+                if same and session.state is State.STABLE:
+                    session.request_rejoin("a commit met a rebalance")
+                return RebalanceInProgress(f"{why}: poll, then commit again", code)
+            case Code.FENCED_INSTANCE_ID | Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
+                return self._outdated(why, code, same)
+            case _:
+                return GroupError(why, code)
+
+    def _outdated(self, why: str, code: int, same: bool) -> GroupError:
+        """The generation of the commit is over.
+
+        If the member is on its way into the next one, or there already, that one is not touched:
+        the answer was meant for who the member was. (Java gives the new one up, too.)
+        """
+        session = self.session
+        if session.state is State.JOINING:
+            return RebalanceInProgress(f"{why}: poll, then commit again", code)
+        if same and session.state is State.STABLE:
+            session.reset(why, keep_id=code == Code.ILLEGAL_GENERATION)
+        return CommitFailed(f"{why}: the group has gone on without this member", code)
+
+    # Ends
+
+    def _finish(self, commit: Commit, error: GroupError | None) -> None:
+        now = self.outbox.now
+        passing = isinstance(error, RetriableCommitFailed)
+        if commit.kind is Kind.SYNC and passing and now < commit.waits_until:
+            commit.retry_at = now + self.session.delay(commit.failures)
+            commit.failures += 1
+            commit.error = error
+            return
+        self._active.remove(commit)
+        commit.is_done, commit.error = True, error
+        if error is None and (commit.offsets or commit.kind is Kind.ASYNC):
+            self.outbox.put(CallInterceptors(commit.offsets))
+        match commit.kind:
+            case Kind.SYNC:
+                self._held.append(commit)
+            case Kind.ASYNC:
+                self._completed.append(commit)
+            case Kind.AUTOMATIC if error is not None:
+                self.outbox.put(Note(f"automatic commit failed: {error}"))
+                if passing:
+                    self._start_interval(self.session.config.retry_backoff)
+            case Kind.REVOCATION if error is not None:
+                self.outbox.put(Note(f"commit before the revocation failed: {error}"))
+            case Kind.AUTOMATIC | Kind.REVOCATION:
+                pass
+            case _:
+                assert_never(commit.kind)
+
+    def timer_fired(self) -> None:
+        """A synchronous commit is to be tried again, or its time is over."""
+        now = self.outbox.now
+        for commit in [one for one in self._active if one.kind is Kind.SYNC]:
+            if commit.waits_until <= now:
+                self._finish(commit, self._late(commit))
+            elif commit.retry_at is not None and commit.retry_at <= now:
+                self._try(commit)
+        self._set_timer()
+
+    def end(self) -> None:
+        """The application goes, and what is not done by now has failed."""
+        for commit in list(self._active):
+            self._finish(commit, self._late(commit))
+        for commit in self._held:
+            commit.waits_until = self.outbox.now
+        self.settle()
+        self.run_callbacks()
+
+    def _late(self, commit: Commit) -> GroupError:
+        why = f": {commit.error}" if commit.error else ""
+        return GroupError(f"the commit could not be stored in time{why}", Code.REQUEST_TIMED_OUT)
+
+    def settle(self) -> None:
+        """Synchronous commits return, once those before them are through, callbacks included."""
+        if self.session.fenced is not None:
+            self.send_waiting()  # that is, they are refused
+        for commit in list(self._held):
+            earlier = any(
+                one.kind is Kind.ASYNC and one.number < commit.number for one in self._active
+            )
+            if not earlier or commit.waits_until <= self.outbox.now:
+                self._held.remove(commit)
+                self.run_callbacks()
+                self.outbox.put(FinishCommit(commit.commit_id, commit.error))
+                self._set_timer()
+
+    def _set_timer(self) -> None:
+        """The timer stands at the first retry or deadline of all synchronous commits."""
+        waiting = [one for one in self._active if one.kind is Kind.SYNC]
+        times = [one.waits_until for one in (*waiting, *self._held)]
+        times += [one.retry_at for one in waiting if one.retry_at is not None]
+        if times:
+            self.outbox.start(Timer.SYNC_COMMIT, min(times))
+        else:
+            self.outbox.stop(Timer.SYNC_COMMIT)
+
+    def check_invariants(self) -> None:
+        """What must be true after every event."""
+        timers = self.outbox.timers
+        waits = bool(self._held) or any(one.kind is Kind.SYNC for one in self._active)
+        assert waits == (Timer.SYNC_COMMIT in timers), "a synchronous commit without its timer"
+        for commit in self._active:
+            assert not commit.is_done
+            assert commit.request is None or commit.request in self.session.open
+            assert commit.request is None or commit.retry_at is None
+        assert Timer.COMMIT not in timers or self.session.config.auto_commit

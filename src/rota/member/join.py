@@ -1,0 +1,297 @@
+"""Joining and syncing: what is sent, and what the answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rota.assignors.interface import Assignor
+from rota.errors import Code, GroupError, InconsistentProtocol, RotaError, StrategyFailed
+from rota.formats import subscription
+from rota.member.event import Note
+from rota.member.leader import MemberMetadata, lead_group, read_group
+from rota.member.refusal import NO_COORDINATOR, code_name
+from rota.member.session import Identity, Session
+from rota.member.state import State
+from rota.member.watch import Watch
+from rota.model.membership import NO_GENERATION, GroupSubscription, Subscription
+from rota.model.reply import JoinReply, SyncReply
+from rota.model.request import CONSUMER, Join, Protocol, Sync
+from rota.model.topic import Partitions, TopicPartition
+
+Report = Callable[[Exception], None]
+"""Tells the application, from its poll."""
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """The member leads; it assigns as soon as it knows the group's topics."""
+
+    assignor: Assignor
+    group: GroupSubscription
+    notes: tuple[str, ...]
+    skips: bool
+
+
+class Joiner:
+    """Sends joins and syncs, and does the leader's duty between them."""
+
+    def __init__(
+        self, session: Session, watch: Watch, assignors: Sequence[Assignor], report: Report
+    ) -> None:
+        self.session = session
+        self.watch = watch
+        self.assignors = {assignor.name: assignor for assignor in assignors}
+        self.report = report
+        self.received: bytes | None = None
+        """The assignment that a poll will put into effect."""
+        self.halted = False
+        """Refused for good: not tried again before the application has heard of it."""
+        self._election: Election | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """A join or sync is under way, or about to be sent."""
+        return self.session.rebalance_request is not None or self._election is not None
+
+    # Joining
+
+    def send_join(self, owned: Sequence[TopicPartition], reason: str) -> None:
+        """Joins, or joins again, with what is owned now."""
+        session, config = self.session, self.session.config
+        try:
+            protocols = self._protocols(owned)
+        except StrategyFailed as error:
+            self._refuse(error)
+            return
+        self.watch.note_join()
+        self.watch.end_lead()
+        session.move(State.JOINING)
+        session.request_rejoin(reason)
+        session.rebalance_request = session.send(
+            Join(
+                group=config.group,
+                member_id=session.identity.member_id,
+                static_id=config.static_id,
+                protocols=protocols,
+                session_timeout=config.session_timeout,
+                rebalance_timeout=config.max_poll_interval,
+                client_id=config.client_id,
+                client_host="",
+                reason=reason,
+            )
+        )
+
+    def _protocols(self, owned: Sequence[TopicPartition]) -> tuple[Protocol, ...]:
+        topics, generation = self.watch.topics, self.session.identity.generation
+        partitions = Partitions.of(owned)
+        found = []
+        for name, assignor in self.assignors.items():
+            try:
+                user_data = assignor.subscription_user_data(topics)
+            except Exception as error:
+                raise StrategyFailed(f"strategy {name!r} gave no user data: {error!r}") from error
+            told = Subscription(
+                topics=topics,
+                user_data=user_data,
+                owned=partitions,
+                generation=None if generation == NO_GENERATION else generation,
+                rack=self.session.config.rack,
+            )
+            found.append(Protocol(name, subscription.encode(told)))
+        return tuple(found)
+
+    def joined(self, reply: JoinReply) -> None:
+        """The join that is waited for is answered."""
+        session, code = self.session, reply.code
+        session.rebalance_request = None
+        match code:
+            case Code.NONE:
+                self._enter(reply)
+            case Code.MEMBER_ID_REQUIRED if reply.member_id:
+                # KIP-394: the id comes first, so that a lost reply does not leave a ghost behind
+                session.identity = Identity(member_id=reply.member_id)
+                session.request_rejoin("the member has been given its id")
+            case Code.UNKNOWN_MEMBER_ID:
+                session.reset(f"join refused with {code_name(code)}")
+            case Code.REBALANCE_IN_PROGRESS:
+                session.request_rejoin(f"join refused with {code_name(code)}")
+            case (
+                Code.COORDINATOR_LOAD_IN_PROGRESS
+                | Code.COORDINATOR_NOT_AVAILABLE
+                | Code.NOT_COORDINATOR
+            ):
+                self._try_later("join", code)
+            case Code.FENCED_INSTANCE_ID:
+                session.fence("join refused")
+            case _:
+                self._refuse(self._refusal("join", code))
+
+    def _enter(self, reply: JoinReply) -> None:
+        if reply.protocol_type not in {None, CONSUMER}:
+            self._refuse(self._mismatch(f"its protocol type is {reply.protocol_type!r}"))
+            return
+        if reply.generation < 0 or not reply.member_id:
+            self._refuse(self._refusal("join without an id or generation", Code.UNKNOWN))
+            return
+        session = self.session
+        session.succeeded()
+        session.identity = Identity(reply.generation, reply.member_id, reply.protocol or "")
+        session.move(State.SYNCING)
+        assignor = self.assignors.get(reply.protocol or "")
+        if assignor is None:
+            error = self._mismatch(f"it elected {reply.protocol!r}")
+            self.withdraw(error, "an unknown strategy was elected")
+        elif reply.leader == reply.member_id:
+            self._elect(assignor, reply)
+        else:
+            self._send_sync(())
+
+    # Leading
+
+    def _elect(self, assignor: Assignor, reply: JoinReply) -> None:
+        listed = [MemberMetadata(m.member_id, m.static_id, m.metadata) for m in reply.members]
+        try:
+            group, notes = read_group(listed)
+        except RotaError as error:
+            self.withdraw(error, "the group could not be read")
+            return
+        self.watch.begin_lead(topic for member in group.values() for topic in member.topics)
+        self._election = Election(assignor, group, tuple(notes), reply.skip_assignment)
+        self.lead()
+
+    def lead(self) -> None:
+        """Assigns for the whole group, once its topics are known."""
+        election = self._election
+        if election is None or not self.watch.is_fresh:
+            return
+        self._election = None
+        if election.skips:
+            # KIP-814: a static leader is back; the assignment stays, the watch goes on
+            self.watch.note_assignment()
+            self._send_sync(())
+            return
+        try:
+            outcome = lead_group(
+                election.assignor, self.watch.cluster, election.group, election.notes
+            )
+        except RotaError as error:
+            self.withdraw(error, "the leader's strategy failed")
+            return
+        self.session.outbox.put(*map(Note, outcome.notes))
+        self.watch.note_assignment()
+        self._send_sync(tuple(sorted(outcome.assignments.items())))
+
+    def withdraw(self, error: Exception, reason: str) -> None:
+        """Leaves, and tells why: the others are not to wait for one who cannot go on.
+
+        Java's leader only raises, and its group stands still until the rebalance times out.
+        """
+        self.session.leave(reason, even_static=True)
+        self.forget()
+        self._refuse(error)
+
+    def forget(self) -> None:
+        """What was under way is of no more use once the member is nobody."""
+        if self.session.state is not State.SYNCING:
+            self._election = None
+        if self.session.state is not State.STABLE:
+            self.received = None
+
+    # Syncing
+
+    def _send_sync(self, assignments: tuple[tuple[str, bytes], ...]) -> None:
+        session = self.session
+        if not session.coordinator_known:
+            self._try_later("sync", Code.COORDINATOR_NOT_AVAILABLE)
+            return
+        generation, member_id, protocol = session.identity
+        session.rebalance_request = session.send(
+            Sync(
+                group=session.config.group,
+                generation=generation,
+                member_id=member_id,
+                static_id=session.config.static_id,
+                protocol_type=CONSUMER,
+                protocol=protocol,
+                assignments=assignments,
+            )
+        )
+
+    def synced(self, reply: SyncReply) -> None:
+        """The sync that is waited for is answered."""
+        session, code = self.session, reply.code
+        session.rebalance_request = None
+        match code:
+            case Code.NONE:
+                self._settle(reply)
+            case Code.REBALANCE_IN_PROGRESS:
+                session.request_rejoin("another rebalance overtook the sync")
+            case Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
+                keep = code == Code.ILLEGAL_GENERATION
+                session.reset(f"sync refused with {code_name(code)}", keep_id=keep)
+            case (
+                Code.COORDINATOR_LOAD_IN_PROGRESS
+                | Code.COORDINATOR_NOT_AVAILABLE
+                | Code.NOT_COORDINATOR
+            ):
+                self._try_later("sync", code)
+            case Code.FENCED_INSTANCE_ID:
+                session.fence("sync refused")
+            case _:
+                self._refuse(self._refusal("sync", code))
+
+    def _settle(self, reply: SyncReply) -> None:
+        session = self.session
+        if reply.protocol_type not in {None, CONSUMER}:
+            self._refuse(self._mismatch(f"its protocol type is {reply.protocol_type!r}"))
+        elif reply.protocol not in {None, session.identity.protocol}:
+            self._refuse(self._mismatch(f"it elected {reply.protocol!r}"))
+        else:
+            session.succeeded()
+            session.rejoin_reason = None
+            self.received = reply.assignment
+            session.move(State.STABLE)
+
+    # Failing
+
+    def failed(self) -> None:
+        """The join or sync that is waited for will not be answered."""
+        self.session.rebalance_request = None
+        self.session.request_rejoin("the coordinator did not answer")
+        self.session.back_off()
+
+    def _try_later(self, what: str, code: int) -> None:
+        session = self.session
+        if code in NO_COORDINATOR:
+            session.lose_coordinator(f"{what} refused with {code_name(code)}")
+        session.request_rejoin(f"{what} refused with {code_name(code)}")
+        session.back_off()
+
+    def _refuse(self, error: Exception) -> None:
+        """The application must know; the next poll after that tries again."""
+        self.halted = True
+        self.session.request_rejoin(type(error).__name__)
+        self.report(error)
+
+    def _refusal(self, what: str, code: int) -> GroupError:
+        if code == Code.INCONSISTENT_GROUP_PROTOCOL:
+            return self._mismatch("no strategy is common to all members")
+        group = self.session.config.group
+        return GroupError(f"group {group!r}: {what} refused with {code_name(code)}", code)
+
+    def _mismatch(self, why: str) -> InconsistentProtocol:
+        return InconsistentProtocol(
+            f"group {self.session.config.group!r}: {why}; this member's strategies are "
+            f"{', '.join(self.assignors)}",
+            Code.INCONSISTENT_GROUP_PROTOCOL,
+        )
+
+    def check_invariants(self) -> None:
+        """What must be true of every member after every event."""
+        state = self.session.state
+        assert self._election is None or state is State.SYNCING
+        assert self.received is None or state is State.STABLE
+        assert self._election is None or self.session.rebalance_request is None
+        done = state not in {State.JOINING, State.SYNCING} or self.is_pending
+        assert done or self.session.rejoin_reason is not None, "neither under way nor due"

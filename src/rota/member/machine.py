@@ -1,0 +1,362 @@
+"""The member: events in, commands out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import assert_never
+
+from rota.assignors.interface import Assignor
+from rota.assignors.registry import common_protocol
+from rota.errors import Code, Fenced, InputError
+from rota.member.commit import Commits
+from rota.member.event import (
+    Answered,
+    CloseAsked,
+    Command,
+    CommitAsked,
+    CoordinatorFound,
+    CoordinatorMissing,
+    Event,
+    Finished,
+    ListenerReturned,
+    MetadataUpdated,
+    Note,
+    PollBegan,
+    PollEnded,
+    Raise,
+    RequestFailed,
+    Subscribed,
+    Timer,
+    TimerFired,
+    Unsubscribed,
+)
+from rota.member.handover import Condition, Handover, Steps
+from rota.member.inbox import Inbox
+from rota.member.join import Joiner
+from rota.member.outbox import Outbox
+from rota.member.session import Session
+from rota.member.state import IN_GENERATION, OVER, State
+from rota.member.watch import Watch
+from rota.model.config import MemberConfig
+from rota.model.offset import OffsetAndMetadata
+from rota.model.topic import TopicPartition
+
+
+class Machine:
+    """One consumer's side of a group.
+
+    ``consumed`` gives the positions after what was handed out to the application: what a commit
+    without offsets stores.
+    """
+
+    def __init__(
+        self,
+        config: MemberConfig,
+        assignors: Sequence[Assignor],
+        consumed: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]],
+    ) -> None:
+        if not assignors:
+            raise InputError("partition.assignment.strategy: a member needs at least one")
+        self._outbox = Outbox()
+        self._session = Session(config, self._outbox)
+        self._watch = Watch(self._outbox, config.rack)
+        self._commits = Commits(self._session, self._watch, consumed)
+        self._joiner = Joiner(self._session, self._watch, assignors, self._report)
+        self._inbox = Inbox(self._session, self._joiner, self._commits)
+        self._handover = Handover(
+            self._session, self._watch, self._commits, common_protocol(assignors), self._may_call
+        )
+        self._in_poll = False
+        self._unsubscribing = False
+        self._closing: CloseAsked | None = None
+        self._is_finished = False
+        self._steps: Steps | None = None
+        """The procedure that runs, and what it waits for."""
+        self._waits_for: Condition = self._may_call
+        self._errors: deque[Exception] = deque()
+        """What the application has to be told, by one poll each."""
+        self._has_raised = False
+
+    @property
+    def state(self) -> State:
+        """Where the member stands."""
+        return self._session.state
+
+    @property
+    def member_id(self) -> str:
+        """The id that the coordinator gave, or an empty one."""
+        return self._session.identity.member_id
+
+    @property
+    def generation(self) -> int:
+        """The generation that the member belongs to, or -1."""
+        return self._session.identity.generation
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """What the member has been told to read."""
+        return self._handover.owned
+
+    def handle(self, event: Event, now_ms: int) -> list[Command]:
+        """What is to be done about an event."""
+        self._outbox.open(now_ms)
+        if not self._is_finished:
+            self._react(event)
+            self._advance()
+        return self._outbox.close()
+
+    # Events
+
+    def _react(self, event: Event) -> None:  # noqa: C901, PLR0912 (one line for each event)
+        match event:
+            case Answered(request_id, reply):
+                self._inbox.answered(request_id, reply)
+            case TimerFired(timer):
+                self._fired(timer)
+            case RequestFailed(request_id):
+                self._inbox.failed(request_id)
+            case PollBegan():
+                self._begin_poll()
+            case PollEnded():
+                self._end_poll()
+            case ListenerReturned(call_id, error):
+                self._listener_returned(call_id, error)
+            case CoordinatorFound():
+                self._session.found()
+                self._commits.send_waiting()
+            case CoordinatorMissing():
+                if self._session.missed():
+                    self._commits.fail_waiting()
+            case MetadataUpdated(cluster):
+                self._watch.update(cluster)
+                self._joiner.lead()
+            case Subscribed():
+                self._subscribe(event)
+            case Unsubscribed():
+                self._unsubscribe()
+            case CommitAsked():
+                self._commits.ask(event)
+            case CloseAsked():
+                self._close(event)
+            case _:
+                assert_never(event)
+
+    def _fired(self, timer: Timer) -> None:
+        due = self._outbox.fired(timer)
+        if due is None:
+            return
+        match timer:
+            case Timer.HEARTBEAT:
+                self._session.beat(due)
+            case Timer.SESSION:
+                self._session.session_ended()
+            case Timer.POLL:
+                self._poll_is_late()
+            case Timer.COMMIT:
+                self._commits.automatic_due = True
+            case Timer.SYNC_COMMIT:
+                self._commits.timer_fired()
+            case Timer.DEADLINE:
+                self._handover.is_late = True
+            case Timer.RETRY:
+                pass  # what waited for it goes on by itself
+            case _:
+                assert_never(timer)
+
+    def _begin_poll(self) -> None:
+        self._in_poll = True
+        self._has_raised = False
+        if not self._handover.is_calling:
+            self._outbox.stop(Timer.POLL)
+        self._commits.run_callbacks()
+        if self.state is State.FENCED and not self._errors:
+            self._report(Fenced(str(self._session.fenced), Code.FENCED_INSTANCE_ID))
+
+    def _end_poll(self) -> None:
+        self._in_poll = False
+        self._expect_poll()
+        if self._has_raised:
+            self._joiner.halted = False
+
+    def _expect_poll(self) -> None:
+        if self._watch.subscribed and self.state not in OVER:
+            at = self._outbox.now + self._session.config.max_poll_interval
+            self._outbox.start(Timer.POLL, at)
+
+    def _poll_is_late(self) -> None:
+        """A dynamic member leaves, a static one falls silent: its session will end by itself."""
+        if self.state in IN_GENERATION or self.state is State.JOINING:
+            self._outbox.put(Note("the application has not polled within max.poll.interval.ms"))
+            self._session.leave("the application has not polled in time")
+
+    def _listener_returned(self, call_id: int, error: Exception | None) -> None:
+        if self._handover.returned(call_id, error):
+            self._outbox.stop(Timer.POLL)
+            if not self._in_poll:
+                self._expect_poll()
+
+    def _subscribe(self, event: Subscribed) -> None:
+        if not event.topics and event.pattern is None:
+            self._unsubscribe()
+        elif self.state not in OVER and self._closing is None:
+            self._watch.subscribe(event.topics, event.pattern)
+            self._unsubscribing = False
+
+    def _unsubscribe(self) -> None:
+        if self._watch.subscribed and self._closing is None:
+            self._unsubscribing = True
+            self._drop_steps()
+
+    def _close(self, event: CloseAsked) -> None:
+        if self._closing is None:
+            self._closing = event
+            self._commits.run_callbacks()
+            self._drop_steps()
+
+    # Procedures
+
+    def _may_call(self) -> bool:
+        return self._in_poll or self._unsubscribing or self._closing is not None
+
+    def _run(self, steps: Steps) -> bool:
+        self._steps = steps
+        self._resume()
+        return True
+
+    def _resume(self) -> None:
+        assert self._steps is not None
+        try:
+            self._waits_for = next(self._steps)
+        except StopIteration:
+            self._steps = None
+            error = self._handover.take_error()
+            if error is not None:
+                self._report(error)
+
+    def _drop_steps(self) -> None:
+        """What waits is given up; what has called the listener runs to its end."""
+        if self._steps is not None and not self._handover.is_calling:
+            self._steps.close()
+            self._steps = None
+            self._outbox.stop(Timer.DEADLINE)
+
+    def _advance(self) -> None:
+        """Does all that can be done now."""
+        while True:
+            self._joiner.forget()
+            self._inbox.tell_given_up()
+            self._commits.settle()
+            if self._steps is not None:
+                if not self._waits_for():
+                    break
+                self._resume()
+            elif not self._begin():
+                break
+        if self._wants_coordinator():
+            self._session.find()
+        if self._in_poll and self._errors and self._steps is None and not self._has_raised:
+            self._has_raised = True
+            self._outbox.put(Raise(self._errors.popleft()))
+
+    def _wants_coordinator(self) -> bool:
+        if self._commits.wants_coordinator or self.state in IN_GENERATION:
+            return True
+        polls = self._in_poll and self._watch.subscribed
+        return polls and self.state not in OVER and self._closing is None
+
+    def _begin(self) -> bool:
+        """Begins what is due, if anything."""
+        if self._is_finished:
+            return False
+        if self._closing is not None:
+            return self._run(self._say_goodbye(self._closing.waits_until))
+        if self._unsubscribing:
+            return self._run(self._drop_subscription())
+        if self.state is State.FENCED:
+            owned = bool(self._handover.owned)
+            return owned and self._in_poll and self._run(self._handover.lose())
+        return self._in_poll and self._watch.subscribed and self._begin_in_poll()
+
+    def _begin_in_poll(self) -> bool:
+        if self._joiner.received is not None:
+            return self._run(self._handover.complete(self._joiner))
+        reason = self._session.rejoin_reason or self._watch.reason
+        if reason is not None:
+            return self._join(reason)
+        if self._commits.automatic_due and self.state is State.STABLE:
+            self._commits.commit_automatically()
+        return False
+
+    def _join(self, reason: str) -> bool:
+        session, joiner = self._session, self._joiner
+        if joiner.is_pending or joiner.halted or session.backs_off:
+            return False
+        if not (session.coordinator_known and self._watch.is_ready()):
+            return False
+        if session.prepared and not self._handover.unwanted:
+            joiner.send_join(self._handover.owned, reason)
+            return True
+        # at once, for what a listener raised in it is not to be asked for again
+        session.prepared = True
+        return self._run(self._handover.prepare())
+
+    def _drop_subscription(self) -> Steps:
+        yield from self._handover.depart(None)
+        self._session.leave("the application unsubscribed")
+        if self._unsubscribing:  # it may have subscribed to something else meanwhile
+            self._watch.unsubscribe()
+        self._unsubscribing = False
+        self._outbox.stop(Timer.POLL)
+        self._outbox.stop(Timer.COMMIT)
+        self._raise_all()
+
+    def _say_goodbye(self, until: int | None) -> Steps:
+        session, handover = self._session, self._handover
+        yield from handover.depart(until)
+        number = session.leave("the application closes", target=State.LEFT)
+        if until is None:
+            self._commits.fail_waiting()
+        else:
+            self._outbox.start(Timer.DEADLINE, until)
+        self._commits.send_waiting()
+        yield lambda: handover.is_late or (number not in session.open and self._commits.is_idle)
+        self._commits.end()
+        for timer in list(self._outbox.timers):
+            self._outbox.stop(timer)
+        self._raise_all()
+        self._outbox.put(*(Note(f"not told before the close: {error}") for error in self._errors))
+        self._outbox.put(Finished())
+        self._is_finished = True
+
+    # Errors
+
+    def _report(self, error: Exception) -> None:
+        self._errors.append(error)
+
+    def _raise_all(self) -> None:
+        """The application waits for the end of this procedure, not for a poll."""
+        error = self._handover.take_error()
+        if error is not None:
+            self._outbox.put(Raise(error))
+
+    def check_invariants(self) -> None:
+        """What must be true after every event.
+
+        :raises AssertionError: something is not
+        """
+        session, handover, timers = self._session, self._handover, self._outbox.timers
+        session.check_invariants()
+        self._joiner.check_invariants()
+        self._commits.check_invariants()
+        calm = self._in_poll and not handover.is_calling
+        assert not (calm and Timer.POLL in timers), "the poll deadline runs inside a poll"
+        assert not handover.is_calling or self._steps is not None
+        assert Timer.DEADLINE not in timers or self._steps is not None
+        assert (self.state is State.FENCED) <= (session.fenced is not None)
+        assert self._is_finished <= (self.state is State.LEFT and not timers)
+        assert len(set(handover.owned)) == len(handover.owned)
+        if self.state in IN_GENERATION or self.state is State.JOINING:
+            joined = set(self._watch.joined or ())
+            stray = [one for one in handover.owned if one.topic not in joined]
+            assert not stray, f"owned, but not subscribed to: {stray}"

@@ -1,0 +1,177 @@
+"""What a member subscribes to, and the watch over the topics' metadata."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from rota.errors import InputError
+from rota.member.event import RequestMetadata
+from rota.member.outbox import Outbox
+from rota.model.topic import Cluster, TopicPartition
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Kafka's own topics: to be subscribed to by name only, never by a pattern."""
+
+Snapshot: TypeAlias = Mapping[str, tuple[int, tuple[frozenset[str], ...]]]
+"""For each topic that there is: its partition count, and its racks where they matter."""
+
+
+class Watch:
+    """Knows the wanted topics, those last joined with, and what the assignment was based on.
+
+    ``rack`` is the member's own: without one, racks do not matter to it, and a change of racks is
+    no reason to rebalance.
+    """
+
+    def __init__(self, outbox: Outbox, rack: str | None) -> None:
+        self.outbox = outbox
+        self.rack = rack
+        self.cluster = Cluster({})
+        self.topics: tuple[str, ...] = ()
+        self.joined: tuple[str, ...] | None = None
+        """The topics that the last join named."""
+        self.subscribed = False
+        self.is_fresh = True
+        """No metadata is waited for."""
+        self._pattern: re.Pattern[str] | None = None
+        self._group_topics: frozenset[str] = frozenset()
+        self._asked: frozenset[str] = frozenset()
+        self._assigned_by: Snapshot | None = None
+        self._is_refreshed = False
+        self._reason: str | None = None
+        self._looked = True
+
+    # Subscription
+
+    def subscribe(self, topics: Iterable[str], pattern: str | None) -> None:
+        """Wants these topics, or those that match, from now on."""
+        if pattern is not None:
+            try:
+                self._pattern = re.compile(pattern)
+            except re.error as error:
+                raise InputError(f"pattern {pattern!r}: {error}") from None
+            self.topics = self._matches()
+        else:
+            self._pattern = None
+            self.topics = tuple(sorted(set(topics)))
+        self.subscribed = True
+        self._is_refreshed = True
+        self._looked = False
+        self.request()
+
+    def unsubscribe(self) -> None:
+        """Wants nothing from now on."""
+        self._pattern = None
+        self.topics = ()
+        self.joined = None
+        self.subscribed = False
+        self.is_fresh = True
+        self.end_lead()
+
+    @property
+    def has_pattern(self) -> bool:
+        """The topics are those that match a pattern."""
+        return self._pattern is not None
+
+    def allows(self, partitions: Iterable[TopicPartition]) -> bool:
+        """The topics were joined with and are still wanted; or the pattern would match them."""
+        topics = {partition.topic for partition in partitions}
+        if self._pattern is None:
+            return topics <= set(self.topics).intersection(self.joined or ())
+        return all(map(self._fits, topics))
+
+    def is_ready(self) -> bool:
+        """The topics to join with are known.
+
+        A pattern is matched anew before each join: a new topic would otherwise set off one
+        rebalance for each member that hears of it.
+        """
+        if self.has_pattern and not self._is_refreshed:
+            self._is_refreshed = True
+            self.request()
+        return self.is_fresh or not self.has_pattern
+
+    def note_join(self) -> None:
+        """A join names the topics as they are now."""
+        self._is_refreshed = False
+        self.joined = self.topics
+        self._looked = False
+
+    def accept(self, partitions: Iterable[TopicPartition]) -> None:
+        """Topics that the leader saw before this member did, and that its pattern matches."""
+        assert self.joined is not None
+        new = {partition.topic for partition in partitions} - set(self.joined)
+        if new and self._pattern is not None:
+            self.topics = tuple(sorted(new.union(self.topics)))
+            self.joined = tuple(sorted(new.union(self.joined)))
+            self._looked = False
+            self.request()
+
+    def _fits(self, topic: str) -> bool:
+        assert self._pattern is not None
+        return topic not in INTERNAL_TOPICS and self._pattern.fullmatch(topic) is not None
+
+    def _matches(self) -> tuple[str, ...]:
+        return tuple(sorted(filter(self._fits, self.cluster.partitions)))
+
+    # Metadata
+
+    def request(self) -> None:
+        """Asks for the metadata of all topics that matter."""
+        self.is_fresh = False
+        self._asked = self._group_topics.union(self.topics)
+        self.outbox.put(RequestMetadata(None if self.has_pattern else tuple(sorted(self._asked))))
+
+    def update(self, cluster: Cluster) -> None:
+        """The metadata is this now."""
+        self.cluster = cluster
+        self._looked = False
+        self.is_fresh = True
+        if self.has_pattern:
+            self.topics = self._matches()
+
+    # The leader's watch
+
+    def begin_lead(self, group_topics: Iterable[str]) -> None:
+        """The member leads: what any member subscribes to matters, and must be known."""
+        self._group_topics = frozenset(group_topics)
+        self._looked = False
+        if not self.has_pattern and not self._group_topics <= self._asked:
+            self.request()
+
+    def note_assignment(self) -> None:
+        """The assignment was made, or kept, for the metadata as it is now."""
+        self._assigned_by = self._snapshot()
+        self._looked = False
+
+    def end_lead(self) -> None:
+        """The member leads no more, so the watch over others' topics ends."""
+        self._group_topics = frozenset()
+        self._assigned_by = None
+        self._looked = False
+
+    @property
+    def reason(self) -> str | None:
+        """Why the assignment does not fit any more, if so."""
+        if not self._looked:
+            self._looked = True
+            self._reason = self._look()
+        return self._reason
+
+    def _look(self) -> str | None:
+        if self.joined is not None and self.joined != self.topics:
+            return "the subscription changed"
+        if self._assigned_by is not None and self._assigned_by != self._snapshot():
+            return "the topics' metadata changed"
+        return None
+
+    def _snapshot(self) -> Snapshot:
+        watched = self._group_topics.union(self.topics)
+        counts, racks = self.cluster.partitions, self.cluster.racks
+        return {
+            topic: (counts[topic], tuple(map(frozenset, racks.get(topic, ()))) if self.rack else ())
+            for topic in watched
+            if topic in counts
+        }

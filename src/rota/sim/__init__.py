@@ -1,0 +1,1 @@
+"""Groups under a virtual clock: both machines, a network between them, and what came of it."""

@@ -1,0 +1,243 @@
+"""The rebalances in a trace: when, why, what moved, and what had to.
+
+A rebalance begins when the coordinator calls the members to join, and is over when the group is
+stable and every member has been handed its part. The rounds of a cooperative one, and attempts
+that were overtaken, are one rebalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rota.assignors import exact
+from rota.assignors.claims import previous_owners
+from rota.assignors.problem import Problem
+from rota.formats import assignment, subscription
+from rota.group.event import Happened
+from rota.member.event import Call
+from rota.model.entry import GroupSaved, SavedMember
+from rota.model.membership import UNASSIGNED, GroupSubscription, Subscription
+from rota.model.request import Join
+from rota.model.topic import NO_PARTITIONS, Cluster, Partitions
+from rota.sim.trace import Record, What
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebalance:
+    """One rebalance. Times are in milliseconds."""
+
+    start: int
+    end: int
+    finished: bool
+    """False where it was under way when the world ended."""
+    reason: str
+    """Why it began, in the coordinator's words; members by the names of their processes."""
+    generations: tuple[int, ...]
+    """Those that became stable; none where the group became empty."""
+    attempts: int
+    """How often the members were called to join."""
+    members: int
+    moved: int
+    moved_min: int
+    orphaned: int
+    idle: tuple[str, ...]
+    """Members that ended with nothing to do."""
+
+    @property
+    def rounds(self) -> int:
+        """How many generations it took."""
+        return len(self.generations)
+
+    @property
+    def time(self) -> int:
+        """How long it took."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """A generation as the journal has it: by static id, or member id where there is none."""
+
+    topics: Mapping[str, tuple[str, ...]]
+    owned: Mapping[str, Partitions]
+    names: Mapping[str, str]
+
+    @classmethod
+    def of(cls, saved: GroupSaved, names: Mapping[str, str]) -> _Settled:
+        keys = {member: member.static_id or member.member_id for member in saved.members}
+        return cls(
+            {key: _topics(member) for member, key in keys.items()},
+            {key: _owned(member) for member, key in keys.items()},
+            {key: names.get(member.member_id, key) for member, key in keys.items()},
+        )
+
+
+def _topics(member: SavedMember) -> tuple[str, ...]:
+    return subscription.decode(member.subscription).topics
+
+
+def _owned(member: SavedMember) -> Partitions:
+    return assignment.decode(member.assignment).partitions if member.assignment else NO_PARTITIONS
+
+
+NOBODY = _Settled({}, {}, {})
+
+
+class _Open:
+    """A rebalance under way."""
+
+    def __init__(self, start: int, reason: str, before: _Settled) -> None:
+        self.start = start
+        self.reason = reason
+        self.before = before
+        self.attempts = 0
+        self.generations: list[int] = []
+
+
+class _Reader:
+    def __init__(self, topics: Mapping[str, int]) -> None:
+        self.found: list[Rebalance] = []
+        self._counts = dict(topics)
+        self._names: dict[str, str] = {}
+        """The process of each member id."""
+        self._running: set[str] = set()
+        self._saved = NOBODY
+        self._open: _Open | None = None
+        self._stable = True
+        self._awaited: set[str] = set()
+        """Processes that have not been handed their part of the stable generation."""
+        self._owing: set[str] = set()
+        """Processes that gave partitions up in a cooperative round, and have to join again."""
+
+    def see(self, record: Record) -> None:
+        """Something happened."""
+        match record.what:
+            case What.STARTED:
+                self._running.add(record.who)
+            case What.IDENTITY:
+                self._names[str(record.detail)] = record.who
+            case What.TOPICS:
+                assert isinstance(record.detail, tuple)
+                self._counts = dict(record.detail)
+            case What.JOURNAL if isinstance(record.detail, GroupSaved):
+                self._saved = _Settled.of(record.detail, self._names)
+            case What.NOTE:
+                self._noted(record)
+            case What.LISTENER:
+                self._listened(record)
+            case What.ASKED if isinstance(record.detail, Join):
+                self._owing.discard(record.who)
+            case What.CRASHED | What.GONE:
+                self._running.discard(record.who)
+                self._awaited.discard(record.who)
+                self._owing.discard(record.who)
+            case _:
+                return
+        self._close_if_over(record.at)
+
+    def _noted(self, record: Record) -> None:
+        assert isinstance(record.detail, tuple)
+        what, generation, text = record.detail
+        match Happened(what):
+            case Happened.PREPARING:
+                if self._open is None:
+                    self._open = _Open(record.at, text, self._saved)
+                self._open.attempts += 1
+                self._stable = False
+            case Happened.STABLE:
+                if self._open is not None:
+                    self._open.generations.append(generation)
+                self._stable = True
+                # a static member that is down is in the group, but not there to take its part
+                self._awaited = self._running.intersection(self._saved.names.values())
+                self._owing.clear()
+            case Happened.EMPTIED:
+                self._stable = True
+                self._saved = NOBODY
+                self._awaited.clear()
+                self._owing.clear()
+            case _:
+                pass
+
+    def _listened(self, record: Record) -> None:
+        assert isinstance(record.detail, tuple)
+        call, _ = record.detail
+        if not self._stable:
+            return
+        if call == Call.ASSIGNED.value:
+            self._awaited.discard(record.who)
+        elif record.who in self._awaited:
+            self._owing.add(record.who)
+
+    def _named(self, text: str) -> str:
+        """Member ids are long; people know processes."""
+        for member_id, name in self._names.items():
+            text = text.replace(member_id, name)
+        return text
+
+    def _close_if_over(self, now: int) -> None:
+        if self._stable and self._open is not None and not self._awaited and not self._owing:
+            self.close(now, finished=True)
+
+    def close(self, now: int, *, finished: bool) -> None:
+        """The rebalance is over, or the world is."""
+        under_way, self._open = self._open, None
+        if under_way is None:
+            return
+        after = self._saved
+        moved, fewest = _moves(under_way.before, after, Cluster(self._counts))
+        self.found.append(
+            Rebalance(
+                start=under_way.start,
+                end=now,
+                finished=finished,
+                reason=self._named(under_way.reason),
+                generations=tuple(under_way.generations),
+                attempts=under_way.attempts,
+                members=len(after.owned),
+                moved=moved,
+                moved_min=fewest,
+                orphaned=sum(
+                    len(owned)
+                    for key, owned in under_way.before.owned.items()
+                    if key not in after.owned
+                ),
+                idle=tuple(sorted(after.names[k] for k in after.owned if not len(after.owned[k]))),
+            )
+        )
+
+
+def _moves(before: _Settled, after: _Settled, cluster: Cluster) -> tuple[int, int]:
+    """Partitions that got another owner though theirs still wants them; and the fewest that any
+    assignment with the best balance moves.
+    """
+    group = GroupSubscription(
+        {
+            key: Subscription(
+                topics=topics, owned=before.owned.get(key, NO_PARTITIONS), generation=0
+            )
+            for key, topics in after.topics.items()
+        }
+    )
+    problem = replace(Problem.of(cluster, group), racks=None)
+    previous = previous_owners(problem)
+    owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
+    for position, key in enumerate(problem.members):
+        owners[problem.layout.numbers(after.owned[key])] = position
+    owned = previous != UNASSIGNED
+    best = exact.solve(problem, lambda: False).owners
+    return int((owned & (owners != previous)).sum()), int((owned & (best != previous)).sum())
+
+
+def rebalances(
+    trace: Iterable[Record], topics: Mapping[str, int], end: int
+) -> tuple[Rebalance, ...]:
+    """Every rebalance, in order; ``topics`` are the partition counts at the start."""
+    reader = _Reader(topics)
+    for record in trace:
+        reader.see(record)
+    reader.close(end, finished=False)
+    return tuple(reader.found)

@@ -1,0 +1,77 @@
+"""``rota.simulate``: a scenario in, what comes of it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from rota.assignors.registry import StrategyList, common_protocol
+from rota.sim.duration import clock
+from rota.sim.policy import Policy
+from rota.sim.rebalance import rebalances
+from rota.sim.result import Simulation
+from rota.sim.scenario import Scenario, read_scenario
+from rota.sim.script import Script
+from rota.sim.standstill import stops
+from rota.sim.trace import Record, What
+
+
+def simulate(  # noqa: PLR0913 (all but one are options)
+    scenario: Scenario | str | Mapping[str, object],
+    strategy: StrategyList | None = None,
+    *,
+    solver: str = "exact",
+    static: bool | None = None,
+    seed: int = 0,
+    skip: bool = True,
+) -> Simulation:
+    """Plays a scenario through the real coordinator and members, under a virtual clock.
+
+    :param scenario: the text of a scenario file, the same as a mapping, or what
+        :func:`rota.sim.scenario.read_scenario` gives
+    :param strategy: for all members, as in :func:`rota.assign`; None: as the scenario says
+    :param solver: ``exact`` or ``kafka``, for the sticky family
+    :param static: all members have static ids, or none; None: as the scenario says
+    :param seed: decides member ids and the jitter of the network; the same seed gives the same
+        result, to the byte
+    :param skip: leave out heartbeats that cannot change anything; the result is the same
+    :raises InputError: the scenario is wrong; line and key are named
+    """
+    if not isinstance(scenario, Scenario):
+        scenario = read_scenario(scenario)
+    policy = Policy(strategy=strategy, solver=solver, static=static)
+    return play(scenario, policy, seed, skip=skip)
+
+
+def play(
+    scenario: Scenario,
+    policy: Policy,
+    seed: int = 0,
+    *,
+    skip: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> Simulation:
+    """Plays a scenario under a policy; ``progress`` is told what share of it is over."""
+    script = Script(scenario, policy, seed, skip=skip)
+    world = script.run(progress)
+    assignors = policy.assignors(scenario.strategy)
+    return Simulation(
+        scenario=scenario,
+        policy=policy,
+        seed=seed,
+        strategy=", ".join(assignor.name for assignor in assignors),
+        protocol=common_protocol(assignors).name.lower(),
+        rebalances=rebalances(world.trace, scenario.topics, scenario.duration),
+        stops=stops(world.trace, scenario.duration),
+        trace=tuple(world.trace),
+        journal=tuple(world.journal),
+        notes=(*script.notes, *_raised(world.trace)),
+    )
+
+
+def _raised(trace: Iterable[Record]) -> list[str]:
+    """What applications would have seen as errors."""
+    return [
+        f"at {clock(record.at)}: {record.who} raised {record.detail}"
+        for record in trace
+        if record.what is What.RAISED
+    ]

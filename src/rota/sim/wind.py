@@ -1,0 +1,129 @@
+"""Winds the clocks of a quiet world on, past heartbeats and polls that cannot change anything.
+
+Both machines keep no clock and no deadline: all they know of time are timers, and those are
+entries of the agenda. While nothing happens, a process repeats itself: a heartbeat goes out, is
+answered 0, and moves three timers (its own two and its session at the coordinator); an application
+that works between polls ends one poll and begins the next. Such a cycle leaves the world as it
+was, later by one period. So a whole number of cycles is left out by moving all entries that take
+part in it on by that many periods.
+
+This is done only if
+
+- for twice the longest period nothing has happened but such cycles, so that every process has been
+  through one of each kind and nothing waits for its next poll or heartbeat to come out;
+- the entry was set within the last period, so that it is kept alive by a cycle: the session of one
+  who has crashed, or the poll deadline of one who is stuck, is not;
+- fates do not hang on how many messages there were (:attr:`rota.sim.network.Nature.steady`).
+
+The clocks stop short of the next thing that is to happen by two periods more, which are played in
+full: what the last heartbeats before it leave behind, in flight or in timers, is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rota.group.event import TimerKey, TimerKind
+from rota.member.event import Timer
+from rota.sim.agenda import Entry
+from rota.sim.process import Process
+from rota.sim.stage import Stage
+
+
+def calm(stage: Stage) -> int:
+    """How long nothing must have happened before a world counts as quiet."""
+    return 2 * stage.window
+
+
+class _Cycle:
+    """Entries that recur together, every ``period``."""
+
+    __slots__ = ("entries", "first", "period")
+
+    def __init__(self, first: Entry, period: int) -> None:
+        self.first = first
+        self.period = period
+        self.entries = [first]
+
+
+def on(stage: Stage, processes: Iterable[Process], limit: int) -> int | None:
+    """Winds all cycles on towards the next thing that is to happen, or the limit.
+
+    Gives the moment from which it may be tried again; None if there was nothing to wind.
+    """
+    agenda = stage.agenda
+    pending = agenda.pending()
+    due = min(entry.at for entry in pending)
+    cycles, hard, soft = _sorted_out(pending, processes, due - stage.window)
+    land = min((entry.at for entry in hard), default=limit + 1)
+    land = min(land, limit + 1) - calm(stage)
+    look = min((entry.at for entry in soft), default=land)
+    short = 0
+    if look < land:
+        land = look
+        short = 1  # nothing looks back from there, so nothing is played before it
+    shifts = []
+    for cycle in cycles:
+        rounds = (land - cycle.first.at + short * (cycle.period - 1)) // cycle.period
+        if rounds > 0:
+            shifts += [(entry, rounds * cycle.period) for entry in cycle.entries]
+    if not shifts:
+        return None
+    agenda.shift(shifts)
+    return land if short else land + calm(stage)
+
+
+def _sorted_out(
+    pending: list[Entry], processes: Iterable[Process], recent: int
+) -> tuple[list[_Cycle], list[Entry], list[Entry]]:
+    """What recurs; what will happen; and what is only looked after now and then."""
+    hearts: dict[object, _Cycle] = {}
+    loops: dict[object, _Cycle] = {}
+    for process in processes:
+        heartbeat = process.timers.get(Timer.HEARTBEAT)
+        if heartbeat is not None and heartbeat.set_at >= recent:
+            heart = _Cycle(heartbeat, process.program.config.heartbeat_interval)
+            hearts[process] = hearts[process.machine.member_id] = heart
+        loop = process.loop
+        if loop is not None and loop.beat and loop.at - loop.set_at == process.processing:
+            loops[process] = _Cycle(loop, process.processing)
+    hard: list[Entry] = []
+    soft: list[Entry] = []
+    for entry in pending:
+        cycle = _cycle_of(entry, hearts, loops) if entry.set_at >= recent else None
+        if isinstance(entry.holder, TimerKey) and entry.holder.kind is TimerKind.RETENTION:
+            soft.append(entry)
+        elif cycle is None or not entry.beat:
+            hard.append(entry)
+        elif entry is not cycle.first:
+            cycle.entries.append(entry)
+    distinct = {id(cycle): cycle for cycle in (*hearts.values(), *loops.values())}
+    return list(distinct.values()), hard, soft
+
+
+def _cycle_of(
+    entry: Entry, hearts: dict[object, _Cycle], loops: dict[object, _Cycle]
+) -> _Cycle | None:
+    holder = entry.holder
+    if isinstance(holder, TimerKey):
+        return hearts.get(holder.member) if holder.kind is TimerKind.SESSION else None
+    if entry.given is Timer.POLL or (isinstance(holder, Process) and entry is holder.loop):
+        return loops.get(holder)
+    return hearts.get(holder)
+
+
+def is_quiet(stage: Stage) -> bool:
+    """Nothing is to happen but heartbeats and polls."""
+    due = stage.agenda.next_at()
+    if due is None:
+        return True
+    if due <= stage.news_at + calm(stage):
+        return False
+    pending = stage.agenda.pending()
+    return all(_only_recurs(entry, due - stage.window) for entry in pending)
+
+
+def _only_recurs(entry: Entry, recent: int) -> bool:
+    if isinstance(entry.holder, TimerKey) and entry.holder.kind is TimerKind.RETENTION:
+        return True
+    return entry.beat and entry.set_at >= recent

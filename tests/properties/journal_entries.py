@@ -1,0 +1,70 @@
+"""Any entry of the journal, made from the model's own types."""
+
+from __future__ import annotations
+
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from hypothesis import strategies as st
+
+from rota.model.entry import ClassicEntry, Entry, Foreign, ModernEntry, OffsetCommitted
+
+WIDE = {"offset", "metadata_hash", "version", "timestamp"}
+"""Fields of 64 bits, and those whose names end in one of these; all others have 32, states 8."""
+
+
+def integers(bits: int) -> st.SearchStrategy[int]:
+    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+text = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
+    ["x" * 126, "x" * 127, "ü" * 64, "x" * 300]  # lengths of one byte and of two
+)
+ids = st.binary(min_size=16, max_size=16).filter(any)
+
+
+def values(kind: Any, field: str) -> st.SearchStrategy[Any]:
+    """Values of a type, as wide as the field allows."""
+    if isinstance(kind, UnionType):
+        return st.one_of(*(values(option, field) for option in get_args(kind)))
+    if get_origin(kind) is tuple:
+        return st.lists(values(get_args(kind)[0], field), max_size=3).map(tuple)
+    if kind is int:
+        wide = field in WIDE or field.endswith("_timestamp")
+        return integers(64 if wide else 8 if field == "state" else 32)
+    if kind is bytes:
+        return ids if field == "topic_id" else st.binary(max_size=20)
+    plain = {str: text, type(None): st.none()}
+    return plain[kind] if kind in plain else made(kind)
+
+
+def made(kind: type, **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Instances of a class, field by field."""
+    fields = {field: values(hint, field) for field, hint in get_type_hints(kind).items()}
+    return st.builds(kind, **(fields | fixed))
+
+
+lasting = made(OffsetCommitted, expire_timestamp=st.just(-1))
+expiring = made(
+    OffsetCommitted,
+    expire_timestamp=integers(64).filter(lambda timestamp: timestamp != -1),
+    leader_epoch=st.just(-1),
+    topic_id=st.none(),
+)
+offsets: st.SearchStrategy[OffsetCommitted] = lasting | expiring
+"""An offset that expires has room neither for an epoch nor for a topic's id."""
+others = [
+    made(kind)
+    for kind in (*get_args(ClassicEntry), *get_args(ModernEntry))
+    if kind is not OffsetCommitted
+]
+entries: st.SearchStrategy[Entry] = st.one_of(offsets, *others)
+"""Every kind that is read, each as often as any other."""
+foreign = st.builds(
+    lambda number, rest, value: Foreign(
+        type=number, name="unknown", key=number.to_bytes(2, "big") + rest, value=value
+    ),
+    st.integers(24, 2**15 - 1),
+    st.binary(max_size=20),
+    st.none() | st.binary(max_size=20),
+)

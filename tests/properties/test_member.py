@@ -1,0 +1,348 @@
+"""Whatever comes, in whatever order: a member keeps its invariants, and ends when asked to."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rota.assignors.registry import resolve_all
+from rota.errors import Code
+from rota.formats import assignment, subscription
+from rota.member.event import (
+    Answered,
+    Call,
+    CallListener,
+    CloseAsked,
+    Command,
+    CommitAsked,
+    CoordinatorFound,
+    CoordinatorMissing,
+    Event,
+    FindCoordinator,
+    FinishCommit,
+    Finished,
+    ListenerReturned,
+    MetadataUpdated,
+    PollBegan,
+    PollEnded,
+    RequestFailed,
+    RequestMetadata,
+    RunCallback,
+    Send,
+    SetAssignment,
+    StartTimer,
+    StopTimer,
+    Subscribed,
+    Timer,
+    TimerFired,
+    Unsubscribed,
+)
+from rota.member.machine import Machine
+from rota.member.state import MOVES, State
+from rota.model.config import MemberConfig
+from rota.model.membership import Assignment, Subscription
+from rota.model.offset import OffsetAndMetadata
+from rota.model.reply import (
+    CommitReply,
+    HeartbeatReply,
+    JoinedMember,
+    JoinReply,
+    LeaveReply,
+    Reply,
+    SyncReply,
+)
+from rota.model.request import CommitOffsets, Heartbeat, Join, Request, Sync
+from rota.model.topic import Cluster, Partitions, TopicPartition
+
+STRATEGIES = ("range", "cooperative-sticky", "range,cooperative-sticky", "sticky")
+GOOD = 0.6
+"""How often a request is answered without a code."""
+
+
+class Chaos:
+    """A network, a clock and an application that do anything that they are allowed to."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        choose = self.random.choice
+        self.config = MemberConfig(
+            group="g",
+            static_id=choose((None, "static")),
+            auto_commit=choose((True, False)),
+            max_poll_interval=choose((5_000, 300_000)),
+        )
+        assignors = resolve_all(choose(STRATEGIES))
+        self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.machine = Machine(self.config, assignors, lambda: self.consumed)
+        self.now = 0
+        self.timers: dict[Timer, int] = {}
+        self.requests: dict[int, Request] = {}
+        self.answered: list[Event] = []
+        self.finding = False
+        self.asked_metadata = False
+        self.in_poll = False
+        self.calls: list[CallListener] = []
+        self.commits: dict[int, bool] = {}
+        """Those under way, and whether they wait."""
+        self.last_commit = 0
+        self.closing = self.finished = False
+        self.owned: tuple[TopicPartition, ...] = ()
+        self.generation = 0
+
+    # What may happen next
+
+    def step(self) -> None:
+        """One event that may happen now."""
+        happenings = [
+            *[self.answer] * 6 * bool(self.requests),
+            *[self.fail] * bool(self.requests),
+            *[self.repeat] * bool(self.answered),
+            *[self.find] * 4 * self.finding,
+            *[self.wait] * 4,
+            *[self.return_call] * 4 * bool(self.calls),
+            *[self.poll] * 3 * (not self.calls),
+            *[self.metadata] * (1 + 3 * self.asked_metadata),
+            *[self.subscribe] * 2,
+            *[self.unsubscribe],
+            *[self.commit] * 2 * (not self.closing),
+            *[self.close] * (self.random.random() < 0.02 and not self.closing),
+        ]
+        self.random.choice(happenings)()
+
+    def give(self, event: Event) -> None:
+        before = self.machine.state
+        commands = self.machine.handle(event, self.now)
+        self.machine.check_invariants()
+        after = self.machine.state
+        assert before is after or (before, after) in MOVES
+        assert not (self.finished and commands), "nothing is wanted of a member that has finished"
+        for command in commands:
+            self.obey(command)
+
+    def obey(self, command: Command) -> None:  # noqa: C901
+        match command:
+            case FindCoordinator():
+                assert not self.finding
+                self.finding = True
+            case Send(number, request):
+                assert number not in self.requests
+                assert self.machine.state is not State.FENCED
+                self.requests[number] = request
+                self.check_request(request)
+            case StartTimer(timer, at):
+                self.timers[timer] = at
+            case StopTimer(timer):
+                del self.timers[timer]
+            case CallListener(_, call, partitions):
+                assert not self.calls, "one call at a time"
+                assert self.in_poll or self.closing or call is not Call.ASSIGNED
+                owned = set(self.owned)
+                assert (set(partitions) <= owned) or call is Call.ASSIGNED
+                self.calls.append(command)
+            case SetAssignment(partitions):
+                self.owned = partitions
+                self.consumed = {one: OffsetAndMetadata(self.now) for one in partitions}
+            case FinishCommit(commit_id):
+                assert self.commits.pop(commit_id)
+            case RunCallback(commit_id):
+                assert not self.commits.pop(commit_id)
+            case RequestMetadata():
+                self.asked_metadata = True
+            case Finished():
+                assert self.closing
+                assert not any(self.commits.values()), "a commit waits for ever"
+                self.finished = True
+            case _:
+                pass
+
+    def check_request(self, request: Request) -> None:
+        """At most one join or sync at a time counts, and each is of the member as it is now."""
+        machine = self.machine
+        match request:
+            case Join(member_id=member_id):
+                assert self.in_poll
+                assert (machine.state, machine.member_id) == (State.JOINING, member_id)
+            case Sync(member_id=member_id, generation=generation):
+                assert machine.state is State.SYNCING
+                assert (machine.member_id, machine.generation) == (member_id, generation)
+            case Heartbeat(member_id=member_id, generation=generation):
+                # a heartbeat that was due goes out before the join of the same moment
+                assert machine.state in {State.SYNCING, State.STABLE, State.JOINING}
+                assert (machine.member_id, machine.generation) == (member_id, generation)
+            case _:
+                pass
+
+    # The network
+
+    def answer(self) -> None:
+        number = self.random.choice(sorted(self.requests))
+        request = self.requests.pop(number)
+        event = Answered(number, self.reply(request))
+        self.answered.append(event)
+        self.give(event)
+
+    def fail(self) -> None:
+        number = self.random.choice(sorted(self.requests))
+        del self.requests[number]
+        self.give(RequestFailed(number))
+
+    def repeat(self) -> None:
+        """An answer that came before comes again."""
+        machine = self.machine
+        before = (machine.state, machine.member_id, machine.generation, machine.assignment)
+        self.give(self.random.choice(self.answered))
+        after = (machine.state, machine.member_id, machine.generation, machine.assignment)
+        assert before == after
+
+    def code(self) -> Code:
+        return Code.NONE if self.random.random() < GOOD else self.random.choice(list(Code))
+
+    def reply(self, request: Request) -> Reply:
+        code = self.code()
+        match request:
+            case Join():
+                return self.join_reply(request, code)
+            case Sync():
+                return SyncReply(code=code, assignment=self.some_assignment())
+            case Heartbeat():
+                return HeartbeatReply(code=code)
+            case CommitOffsets(offsets=offsets):
+                return CommitReply(codes={one: self.code() for one in offsets})
+            case _:
+                return LeaveReply(code=code)
+
+    def join_reply(self, request: Join, code: Code) -> JoinReply:
+        self.generation += 1
+        me = request.member_id or f"me-{self.generation}"
+        leads = self.random.random() < 0.5
+        told = subscription.encode(Subscription(topics=("t0", "t1")))
+        listed = {me: request.protocols[0].metadata, "other": told}
+        return JoinReply(
+            code=code,
+            member_id=me,
+            generation=self.generation,
+            protocol_type=self.random.choice((None, "consumer", "consumer", "connect")),
+            protocol=self.random.choice([one.name for one in request.protocols] * 4 + ["odd"]),
+            leader=me if leads else "other",
+            skip_assignment=self.random.random() < 0.2,
+            members=tuple(
+                JoinedMember(member_id=one, static_id=None, metadata=data)
+                for one, data in listed.items()
+            )
+            if leads
+            else (),
+        )
+
+    def some_assignment(self) -> bytes:
+        if self.random.random() < 0.1:
+            return self.random.randbytes(self.random.randrange(8))
+        names = [TopicPartition(topic, n) for topic in ("t0", "t1", "t9") for n in range(3)]
+        weights = [1] * 6 + [0.02] * 3
+        pairs = zip(names, weights, strict=True)
+        chosen = [one for one, weight in pairs if self.random.random() < weight / 2]
+        return assignment.encode(Assignment(Partitions.of(chosen)))
+
+    def find(self) -> None:
+        self.finding = False
+        self.give(
+            self.random.choice((CoordinatorFound(), CoordinatorFound(), CoordinatorMissing()))
+        )
+
+    def metadata(self) -> None:
+        self.asked_metadata = False
+        count = self.random.choice((3, 3, 3, 4))
+        self.give(MetadataUpdated(Cluster({"t0": count, "t1": 3})))
+
+    # The application
+
+    def wait(self) -> None:
+        if not self.timers:
+            return
+        timer = min(self.timers, key=lambda one: (self.timers[one], one.value))
+        self.now = max(self.now, self.timers.pop(timer))
+        self.give(TimerFired(timer))
+
+    def return_call(self) -> None:
+        call = self.calls.pop()
+        error = RuntimeError("listener") if self.random.random() < 0.2 else None
+        self.give(ListenerReturned(call.call_id, error))
+
+    def poll(self) -> None:
+        self.in_poll = not self.in_poll
+        self.give(PollBegan() if self.in_poll else PollEnded())
+
+    def subscribe(self) -> None:
+        options = (Subscribed(("t0",)), Subscribed(("t0", "t1")), Subscribed(pattern="t[01]"))
+        self.give(self.random.choice(options))
+
+    def unsubscribe(self) -> None:
+        if self.random.random() < 0.3:
+            self.give(Unsubscribed())
+
+    def commit(self) -> None:
+        self.last_commit += 1
+        waits = self.random.choice((None, self.now + 500, self.now + 60_000))
+        self.commits[self.last_commit] = waits is not None
+        given = {TopicPartition("t0", 0): OffsetAndMetadata(self.now)}
+        self.give(CommitAsked(self.last_commit, self.random.choice((None, {}, given)), waits))
+
+    def close(self) -> None:
+        self.closing = True
+        self.give(CloseAsked(self.random.choice((None, self.now + 30_000))))
+
+    def calm(self) -> None:
+        """Everything under way ends, and the application closes."""
+        if not self.closing:
+            self.close()
+        for _ in range(500):
+            if self.finished:
+                return
+            if self.calls:
+                self.return_call()
+            elif self.requests:
+                self.fail()
+            elif self.finding:
+                self.finding = False
+                self.give(CoordinatorMissing())
+            else:
+                self.wait()
+        raise AssertionError("the member does not finish")
+
+
+def run(seed: int, steps: int) -> Chaos:
+    chaos = Chaos(seed)
+    chaos.subscribe()
+    for _ in range(steps):
+        if chaos.finished:
+            break
+        chaos.step()
+    chaos.calm()
+    return chaos
+
+
+@given(seed=st.integers(0, 10**9))
+def test_a_member_bears_anything_and_can_always_be_closed(seed: int) -> None:
+    run(seed, 150)
+
+
+@pytest.mark.nightly
+@settings(max_examples=20_000)
+@given(seed=st.integers(0, 10**9))
+def test_a_member_bears_anything_for_long(seed: int) -> None:
+    run(seed, 400)
+
+
+def test_the_seeds_reach_every_state() -> None:
+    reached: Counter[State] = Counter()
+    for seed in range(60):
+        chaos = Chaos(seed)
+        chaos.subscribe()
+        for _ in range(150):
+            if not chaos.finished:
+                chaos.step()
+                reached[chaos.machine.state] += 1
+    assert set(reached) == set(State)
