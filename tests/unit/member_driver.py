@@ -107,7 +107,6 @@ class Driver:
         self.answers_listener = True
         self.metadata = partitions or {"t0": 4, "t1": 4}
         self.gives_metadata = True
-        self.answers_heartbeats = False
         self.give(MetadataUpdated(Cluster(self.metadata)))
         if topics or pattern:
             self.give(Subscribed(() if pattern else tuple(topics), pattern))
@@ -143,15 +142,15 @@ class Driver:
                 return [MetadataUpdated(Cluster(self.metadata))]
         return []
 
-    def pass_time(self, duration: int) -> list[Command]:
-        """Timers that become due fire, in order."""
+    def pass_time(self, duration: int, *, alive: bool = False) -> list[Command]:
+        """Timers that become due fire, in order; if ``alive``, heartbeats are answered."""
         commands: list[Command] = []
         end = self.now + duration
         while self.timers and min(self.timers.values()) <= end:
             timer = min(self.timers, key=lambda one: (self.timers[one], one.value))
             self.now = max(self.now, self.timers.pop(timer))
             commands += self.give(TimerFired(timer))
-            if self.answers_heartbeats and timer is Timer.HEARTBEAT:
+            if alive and timer is Timer.HEARTBEAT:
                 commands += self.beat_answered()
         self.now = end
         return commands
@@ -218,6 +217,9 @@ class Driver:
             ),
         )
 
+    def refuse_join(self, code: Code) -> list[Command]:
+        return self.answer(Join, JoinReply(code=code))
+
     def answer_sync(self, *names: str) -> list[Command]:
         return self.answer(Sync, SyncReply(assignment=given(*names)))
 
@@ -234,6 +236,11 @@ class Driver:
         """The next heartbeat goes out, and is answered."""
         commands = self.pass_time(self.timers[Timer.HEARTBEAT] - self.now)
         return commands + self.beat_answered(code)
+
+    def beat_at_once(self, code: Code) -> list[Command]:
+        """As if a heartbeat had been due just now."""
+        del self.timers[Timer.HEARTBEAT]
+        return self.give(TimerFired(Timer.HEARTBEAT)) + self.beat_answered(code)
 
     def beat_answered(self, code: Code = Code.NONE) -> list[Command]:
         return self.answer(Heartbeat, HeartbeatReply(code=code))

@@ -7,13 +7,18 @@ from pathlib import Path
 import pytest
 
 from rota.group.classic import Group
-from rota.group.state import MOVES, State, diagram
+from rota.group.state import MOVES, State
+from rota.member import state as member
+from rota.model.diagram import state_diagram
 
+UNJOINED = member.State.UNJOINED
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
-def test_the_documented_diagram_is_drawn_from_the_table() -> None:
-    assert f"```mermaid\n{diagram()}\n```" in ARCHITECTURE.read_text()
+def test_the_documented_diagrams_are_drawn_from_the_tables() -> None:
+    text = ARCHITECTURE.read_text()
+    for drawn in (state_diagram(MOVES, State.EMPTY), state_diagram(member.MOVES, UNJOINED)):
+        assert f"```mermaid\n{drawn}\n```" in text
 
 
 @pytest.mark.parametrize("old", State)

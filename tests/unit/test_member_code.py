@@ -356,8 +356,7 @@ def test_while_joining_the_join_decides(code: Code) -> None:
 def test_a_leave_that_was_refused_is_noted(code: Code) -> None:
     member = stable()
     member.end_poll()
-    member.answers_heartbeats = True
-    member.pass_time(member.config.max_poll_interval)
+    member.pass_time(member.config.max_poll_interval, alive=True)
     reply = LeaveReply(members=(LeaverReply(member_id=ME, static_id=None, code=code),))
     commands = member.answer(Leave, reply)
     assert [str(int(code)) in note.text for note in of(Note, commands)] == [True]

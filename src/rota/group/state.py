@@ -44,9 +44,3 @@ MOVES: dict[tuple[State, State], str] = {
     (State.COMPLETING, State.DEAD): "moved away",
     (State.STABLE, State.DEAD): "moved away",
 }
-
-
-def diagram() -> str:
-    """The moves as a Mermaid state diagram, for the documentation."""
-    lines = [f"    {old.value} --> {new.value}: {why}" for (old, new), why in MOVES.items()]
-    return "\n".join(["stateDiagram-v2", "    [*] --> Empty", *lines, "    Dead --> [*]"])
