@@ -239,6 +239,14 @@ BAD = {
         event('at = "1m"\ncrash = "audit"\ndown = "5s"'),
         "line 28: events[0].down: unknown key: known are at, crash",
     ),
+    "after the end": (
+        event('at = "2h"\ncrash = "audit"'),
+        "line 26: events[0].at: is after the scenario's end",
+    ),
+    "joins after the end": (
+        GOOD.replace('joins = "5m"', 'joins = "61m"'),
+        "line 23: members[1].joins: is after the scenario's end",
+    ),
     "no time": (event('crash = "audit"'), "line 25: events[0]: at is missing"),
     "no duration of a stall": (
         event('at = "1m"\nstall = "audit"'),

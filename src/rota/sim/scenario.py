@@ -232,6 +232,7 @@ class _Reader:
     """Reads one scenario; knows the names that have come up so far."""
 
     top: Table
+    duration: int = 0
     topics: dict[str, int] = field(default_factory=dict)
     """All topics that there ever are; while events are read, their counts so far."""
     first: dict[str, int] = field(default_factory=dict)
@@ -248,6 +249,7 @@ class _Reader:
         for event in top.tables("events"):
             if "partitions" in event:
                 self._counts(event.table("partitions"))
+        self.duration = top.time("duration", least=SECOND)
         strategy = _strategy(top) or DEFAULT_LIST
         network = top.table("network")
         network.only(("latency", "jitter", "append"))
@@ -258,7 +260,7 @@ class _Reader:
         return Scenario(
             name=top.source.name,
             group=top.text("group", "group"),
-            duration=top.time("duration", least=SECOND),
+            duration=self.duration,
             topics=first,
             members=members,
             events=tuple(
@@ -305,7 +307,7 @@ class _Reader:
             pattern=_pattern(table),
             static=table.flag("static"),
             strategy=_strategy(table),
-            joins=table.time("joins", 0),
+            joins=self._moment(table, "joins", 0),
             apart=table.time("apart", 0),
             session=session,
             heartbeat=heartbeat,
@@ -323,6 +325,12 @@ class _Reader:
                 raise table.error("name", f"{name!r} is the name of members above")
             self.families[name] = list(names)
         return members
+
+    def _moment(self, table: Table, key: str, default: int | None = None) -> int:
+        moment = table.time(key, default)
+        if moment > self.duration:
+            raise table.error(key, "is after the scenario's end (its duration)")
+        return moment
 
     def _topics(self, table: Table) -> tuple[str, ...]:
         if "topics" not in table:
@@ -343,7 +351,7 @@ class _Reader:
             raise table.error(None, f"one of {', '.join(EVENT_KEYS)} is needed; {said}")
         kind = kinds[0]
         table.only(("at", kind, *EVENT_KEYS[kind]))
-        at = table.time("at")
+        at = self._moment(table, "at")
         if kind == "partitions":
             return self._grows(table, at)
         if kind == "coordinator_down":
