@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rota.errors import InputError
 from rota.sim import duration
-from rota.sim.scenario import (
+from rota.sim.happening import (
     CoordinatorStops,
     Crashes,
     Deploys,
@@ -16,8 +16,8 @@ from rota.sim.scenario import (
     Joins,
     Slows,
     Subscribes,
-    read_scenario,
 )
+from rota.sim.scenario import read_scenario
 from rota.sim.source import lines_of
 
 GOOD = """

@@ -222,6 +222,8 @@ def test_progress_is_shown_where_somebody_looks(
     rota: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert rota("simulate", CRASH, "--json")[2] == ""  # not for a moment's work
+    monkeypatch.setattr("rota.cli.simulate.PATIENCE", 0.0)
     code, out, err = rota("simulate", CRASH, "--json")
     assert code == 0
     assert "simulating" in err

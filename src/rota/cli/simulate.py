@@ -6,8 +6,9 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from rota.assignors.registry import BUILT_IN, resolve
@@ -54,6 +55,8 @@ scenario file (docs/how-to/simulate.md has all of it):
 
 MOST_SEED = 2**63 - 1
 NARROW, WIDE = 40, 1_000
+PATIENCE = 1.0
+"""Seconds after which somebody who waits wants to see that something happens."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str) -> None:
@@ -135,7 +138,7 @@ def run(args: argparse.Namespace) -> bool:
         return False
     strategy = _listed(args.strategy) or None
     policy = Policy(strategy=strategy, solver=args.solver, static=args.static)
-    with _progress(1) as told:
+    with _Progress(1) as told:
         simulation = play(scenario, policy, args.seed, progress=told)
     if args.json:
         _print_json(simulation.to_dict())
@@ -146,7 +149,7 @@ def run(args: argparse.Namespace) -> bool:
 
 def _compare(scenario: Scenario, args: argparse.Namespace) -> None:
     policies = [Policy(solver=args.solver), *_policies(args)]
-    with _progress(len(policies)) as told:
+    with _Progress(len(policies)) as told:
         found = [play(scenario, policy, args.seed, progress=told) for policy in policies]
     if args.json:
         best = outcome.best(found)
@@ -194,26 +197,40 @@ def _width(args: argparse.Namespace) -> int:
     return shutil.get_terminal_size().columns if width is None else width
 
 
-@contextmanager
-def _progress(plays: int) -> Iterator[Callable[[float], None] | None]:
-    """A bar on standard error, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console  # noqa: PLC0415 (only where somebody looks)
-    from rich.progress import Progress  # noqa: PLC0415
+class _Progress:
+    """A bar on standard error, if that is a terminal and the work takes long."""
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("simulating", total=plays)
-        done = 0.0
+    def __init__(self, plays: int) -> None:
+        self._plays = plays
+        self._done = 0
+        self._since = time.monotonic()
+        self._update: Callable[[float], None] | None = None
+        self._stack = ExitStack()
 
-        def told(share: float) -> None:
-            nonlocal done
-            bar.update(task, completed=done + share)
-            if share == 1:
-                done += 1
+    def __enter__(self) -> _Progress:
+        return self
 
-        yield told
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __call__(self, share: float) -> None:
+        """So much of the play is over."""
+        if self._update is None and self._is_long():
+            self._update = self._bar()
+        if self._update is not None:
+            self._update(self._done + share)
+        self._done += share == 1
+
+    def _is_long(self) -> bool:
+        return sys.stderr.isatty() and time.monotonic() - self._since > PATIENCE
+
+    def _bar(self) -> Callable[[float], None]:
+        from rich.console import Console  # noqa: PLC0415 (only where somebody waits)
+        from rich.progress import Progress  # noqa: PLC0415
+
+        bar = self._stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+        task = bar.add_task("simulating", total=self._plays)
+        return lambda done: bar.update(task, completed=done)
 
 
 def _number(what: str, least: int, most: int) -> Callable[[str], int]:

@@ -9,10 +9,7 @@ from typing import assert_never
 from rota.model.config import GroupConfig, MemberConfig
 from rota.sim.chance import mixed, text_number
 from rota.sim.duration import clock
-from rota.sim.network import Steady
-from rota.sim.policy import Policy
-from rota.sim.process import Process, Program
-from rota.sim.scenario import (
+from rota.sim.happening import (
     CoordinatorStops,
     Crashes,
     Deploys,
@@ -23,11 +20,14 @@ from rota.sim.scenario import (
     Members,
     Pauses,
     Restarts,
-    Scenario,
     Slows,
     Stalls,
     Subscribes,
 )
+from rota.sim.network import Steady
+from rota.sim.policy import Policy
+from rota.sim.process import Process, Program
+from rota.sim.scenario import Scenario
 from rota.sim.world import World
 
 SLICES = 50
