@@ -223,7 +223,7 @@ def test_progress_is_shown_where_somebody_looks(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert rota("simulate", CRASH, "--json")[2] == ""  # not for a moment's work
-    monkeypatch.setattr("rota.cli.simulate.PATIENCE", 0.0)
+    monkeypatch.setattr("rota.cli.play.PATIENCE", 0.0)
     code, out, err = rota("simulate", CRASH, "--json")
     assert code == 0
     assert "simulating" in err
