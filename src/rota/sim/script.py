@@ -146,10 +146,16 @@ class Script:
             case Grows():
                 self.world.set_partitions(event.partitions)
             case CoordinatorStops():
-                self.world.stop_coordinator()
-                self._later(event.down, lambda: self.world.start_coordinator(LOAD_TIME))
+                self._stop_coordinator(event.down)
             case _:
                 assert_never(event)
+
+    def _stop_coordinator(self, down: int) -> None:
+        if self.world.coordinator is None:
+            self._say("the coordinator is down already")
+            return
+        self.world.stop_coordinator()
+        self._later(down, lambda: self.world.start_coordinator(LOAD_TIME))
 
     def _each(self, names: tuple[str, ...], what: str, act: Callable[[Process], None]) -> None:
         for name in names:
