@@ -133,6 +133,7 @@ def test_it_waits_for_a_coordinator_no_longer_than_it_may() -> None:
     (done,) = of(FinishCommit, member.pass_time(200))
     assert isinstance(done.error, GroupError)
     assert done.error.code == Code.REQUEST_TIMED_OUT
+    assert "coordinator was not found" in str(done.error)
 
 
 def test_of_nothing_it_returns_at_once() -> None:
@@ -470,6 +471,33 @@ def test_a_membership_lost_while_committing_makes_the_partitions_lost() -> None:
     member = automatic()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
+    member.answer_commit(Code.UNKNOWN_MEMBER_ID)
+    assert member.heard() == [(Call.LOST, tp("t0-0", "t0-1"))]
+    assert member.sent(Join).member_id == ""
+
+
+def test_a_search_for_the_coordinator_and_a_commit_wait_together() -> None:
+    member = automatic()
+    member.beat(Code.REBALANCE_IN_PROGRESS)
+    member.poll()
+    member.answer_commit(Code.NOT_COORDINATOR)
+    assert FindCoordinator() in member.pass_time(100)
+    member.give(CoordinatorMissing())
+    assert member.timers[Timer.RETRY] == member.now + 200
+    member.pass_time(200)
+    member.found()
+    member.answer_commit()
+    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
+
+
+def test_a_membership_lost_while_giving_up_makes_everything_lost() -> None:
+    member = automatic("cooperative-sticky")
+    member.beat(Code.REBALANCE_IN_PROGRESS)
+    member.poll()
+    member.answer_commit()
+    member.answer_join(2)
+    member.answer_sync("t0-0")
+    member.beat(Code.UNKNOWN_MEMBER_ID)
     member.answer_commit(Code.UNKNOWN_MEMBER_ID)
     assert member.heard() == [(Call.LOST, tp("t0-0", "t0-1"))]
     assert member.sent(Join).member_id == ""
