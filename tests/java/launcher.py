@@ -1,4 +1,4 @@
-"""Fetches kafka-clients from Maven Central, compiles the programs of this folder, runs them.
+"""Fetches Kafka's jars from Maven Central, compiles the programs of this folder, runs them.
 
 Everything lands in ``.java/`` at the root of the checkout and is made once. Where Java, its
 compiler or Maven is missing, or the jars cannot be fetched, :class:`Unavailable` says why, and
@@ -29,25 +29,33 @@ class Unavailable(Exception):
 @functools.cache
 def prepare() -> None:
     """Jars and compiled classes, made where they are missing or older than their sources."""
-    for command in ("java", "javac", "mvn"):
-        if shutil.which(command) is None:
-            raise Unavailable(f"no {command} on the path")
-    printed = subprocess.run(["javac", "-version"], capture_output=True, text=True, check=False)
-    version = re.search(r"(\d+)", printed.stdout + printed.stderr)
-    if version is None or int(version[1]) < OLDEST_JAVA:
-        raise Unavailable(f"javac {OLDEST_JAVA} or newer is needed, found {printed.stdout.strip()}")
-    _fetch()
+    require("java", "javac", "mvn")
+    fetch(HERE / "pom.xml", LIBS)
     _compile()
 
 
-def _fetch() -> None:
-    stamp = LIBS / "pom.xml"
-    if stamp.exists() and stamp.read_bytes() == (HERE / "pom.xml").read_bytes():
+def require(*commands: str) -> None:
+    """Say so where Java, its compiler or Maven is not there, or too old."""
+    for name in commands:
+        if shutil.which(name) is None:
+            raise Unavailable(f"no {name} on the path")
+    for name in {"java", "javac"}.intersection(commands):
+        done = subprocess.run([name, "-version"], capture_output=True, text=True, check=False)
+        printed = (done.stdout + done.stderr).strip()
+        version = re.search(r"(\d+)", printed)
+        if version is None or int(version[1]) < OLDEST_JAVA:
+            raise Unavailable(f"{name} {OLDEST_JAVA} or newer is needed, found {printed}")
+
+
+def fetch(pom: Path, libs: Path) -> None:
+    """The jars that a pom names, with all they need, unless they are there already."""
+    stamp = libs / "pom.xml"
+    if stamp.exists() and stamp.read_bytes() == pom.read_bytes():
         return
-    shutil.rmtree(LIBS, ignore_errors=True)
+    shutil.rmtree(libs, ignore_errors=True)
     command = [
-        *("mvn", "-B", "-q", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"),
-        *(f"-DoutputDirectory={LIBS}", "-DincludeScope=runtime"),
+        *("mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"),
+        *(f"-DoutputDirectory={libs}", "-DincludeScope=runtime"),
     ]
     try:
         done = subprocess.run(
@@ -56,8 +64,8 @@ def _fetch() -> None:
     except subprocess.TimeoutExpired:
         raise Unavailable(f"Maven gave no answer within {FETCH_TIMEOUT} s") from None
     if done.returncode != 0:
-        raise Unavailable(f"Maven could not fetch kafka-clients: {done.stdout[-500:]}")
-    shutil.copy(HERE / "pom.xml", stamp)
+        raise Unavailable(f"Maven could not fetch the jars of {pom.name}: {done.stdout[-500:]}")
+    shutil.copy(pom, stamp)
 
 
 def _compile() -> None:

@@ -15,7 +15,7 @@ from rota.sim.network import Fate, Odds, Shaky, Steady
 from rota.sim.node import Boundary
 from rota.sim.trace import What
 from rota.sim.world import World
-from tests.simulation.worlds import (
+from tests.simulation.settled import (
     PROMPT,
     calls,
     notes,
@@ -143,6 +143,38 @@ def test_one_who_is_frozen_for_less_is_not_noticed() -> None:
     world.at(100_000, lambda: world["p1"].pause(40_000))
     world.run_until(300_000)
     assert notes(world, Happened.PREPARING, 60_000) == []
+
+
+def test_what_is_asked_of_a_frozen_process_is_done_when_it_goes_on() -> None:
+    world = settled(2)
+    world.at(100_000, lambda: world["p1"].pause(20_000))
+    world.at(105_000, lambda: world["p1"].pause(5_000))  # within the other
+    world.at(110_000, lambda: world["p1"].stall(7_000))
+    world.at(115_000, world["p1"].leave)
+    world.run_until(119_999)
+    assert "p1" in world.processes
+    world.run_until(200_000)
+    happened = [
+        (record.at, record.what)
+        for record in world.trace
+        if record.who == "p1" and record.what in {What.RESUMED, What.WOKEN, What.GONE, What.STALLED}
+    ]
+    assert happened == [
+        (120_000, What.RESUMED),
+        (120_000, What.STALLED),
+        (127_000, What.WOKEN),
+        (127_002, What.GONE),
+    ]
+
+
+def test_a_stall_that_is_shorter_than_the_work_at_hand_changes_nothing() -> None:
+    world = settled(1, processing=30_000)
+    poll = next(at for at in range(100_000) if at > 60_000 and (at - 10) % 30_000 == 0)
+    world.at(poll + 1_000, lambda: world["p0"].stall(5_000))
+    world.run_until(poll + 40_000)
+    woken = [record.at for record in world.trace if record.what is What.WOKEN]
+    assert len(woken) == 1
+    assert poll < woken[0] <= poll + 30_000
 
 
 def test_a_rebalance_waits_for_the_slowest_to_poll() -> None:

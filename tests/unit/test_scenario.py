@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rota.errors import InputError
 from rota.sim import duration
-from rota.sim.scenario import (
+from rota.sim.happening import (
     CoordinatorStops,
     Crashes,
     Deploys,
@@ -16,8 +16,8 @@ from rota.sim.scenario import (
     Joins,
     Slows,
     Subscribes,
-    read_scenario,
 )
+from rota.sim.scenario import read_scenario
 from rota.sim.source import lines_of
 
 GOOD = """
@@ -238,6 +238,14 @@ BAD = {
     "what belongs to another event": (
         event('at = "1m"\ncrash = "audit"\ndown = "5s"'),
         "line 28: events[0].down: unknown key: known are at, crash",
+    ),
+    "after the end": (
+        event('at = "2h"\ncrash = "audit"'),
+        "line 26: events[0].at: is after the scenario's end",
+    ),
+    "joins after the end": (
+        GOOD.replace('joins = "5m"', 'joins = "61m"'),
+        "line 23: members[1].joins: is after the scenario's end",
     ),
     "no time": (event('crash = "audit"'), "line 25: events[0]: at is missing"),
     "no duration of a stall": (

@@ -165,6 +165,13 @@ def test_the_coordinator_may_be_away() -> None:
     assert found.stopped == 0
 
 
+def test_a_coordinator_that_is_away_cannot_go_away() -> None:
+    events = [{"at": "5m", "coordinator_down": "60s"}, {"at": "330s", "coordinator_down": "60s"}]
+    found = rota.simulate(scenario("range", events))
+    assert found.notes == ("at 0:05:30: the coordinator is down already",)
+    assert len(found.rebalances) == 1
+
+
 def test_what_cannot_be_done_is_said() -> None:
     events = [
         {"at": "5m", "crash": "m-1"},

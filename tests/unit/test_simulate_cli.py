@@ -100,6 +100,14 @@ def test_a_large_group_is_cut_short_unless_all_is_asked_for(rota: Run, tmp_path:
     assert "m-44" in everything
 
 
+def test_the_partitions_that_stood_still_the_longest_are_named(rota: Run) -> None:
+    _, out, _ = rota("simulate", CRASH)
+    assert "3 more partitions stood still: --all lists them" in out
+    _, everything, _ = rota("simulate", CRASH, "--all")
+    assert "more partitions stood still" not in everything
+    assert len([line for line in everything.splitlines() if line.startswith("orders-")]) == 6
+
+
 def test_loads_beyond_nine_are_letters() -> None:
     found = simulate('duration = "1m"\n[topics]\nt = 40\n[[members]]\nname = "m"\ncount = 3\n')
     rows = [str(line) for line in picture(found, 80)]
@@ -117,7 +125,7 @@ def test_compare_shows_every_policy_and_the_best(rota: Run) -> None:
     assert code == 0
     for policy in ("as in the scenario (cooperative-sticky)", "range + dynamic", "sticky + static"):
         assert policy in out
-    assert "best here: " in out
+    assert "best here, by standstill: " in out
     compared = simulated(rota, CRASH, "--compare")
     assert len(compared["compare"]) == 9
     assert compared["best"] in {row["policy"] for row in compared["compare"]}
@@ -214,6 +222,8 @@ def test_progress_is_shown_where_somebody_looks(
     rota: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert rota("simulate", CRASH, "--json")[2] == ""  # not for a moment's work
+    monkeypatch.setattr("rota.cli.play.PATIENCE", 0.0)
     code, out, err = rota("simulate", CRASH, "--json")
     assert code == 0
     assert "simulating" in err

@@ -249,7 +249,7 @@ class Coordinator:
             turn.answer(token, refused(request, code))
             return
         match request:
-            case Join() | Sync() | Heartbeat() | Leave() if not request.group:
+            case Join() | Sync() | Heartbeat() | Leave() | DeleteOffsets() if not request.group:
                 turn.answer(token, refused(request, Code.INVALID_GROUP_ID))
             case Join():
                 self._join(turn, token, request)

@@ -37,7 +37,7 @@ def handle(turn: Turn, group: Group, token: int, request: Join, new_id: Callable
         if request.static_id is None:
             _add(turn, group, token, request, request.member_id)
         else:  # an id that was given to a dynamic member: no honest client does this
-            refuse(turn, token, request, Code.UNKNOWN)
+            turn.answer(token, JoinReply(code=Code.UNKNOWN))
     else:
         code = group.check_member(request.member_id, request.static_id)
         if code:

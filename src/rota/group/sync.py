@@ -43,7 +43,8 @@ def _refusal(group: Group, request: Sync) -> Code:
         return Code.ILLEGAL_GENERATION
     if request.protocol_type not in (None, group.protocol_type):
         return Code.INCONSISTENT_GROUP_PROTOCOL
-    if request.protocol not in (None, group.protocol):
+    # before its first generation a group has no strategy that could be another
+    if group.protocol is not None and request.protocol not in (None, group.protocol):
         return Code.INCONSISTENT_GROUP_PROTOCOL
     if group.state is State.PREPARING:
         return Code.REBALANCE_IN_PROGRESS

@@ -119,6 +119,7 @@ class Process:
         self._calls = 0
         """Listener calls that have not returned."""
         self._closing = False
+        self._stalled = False
         self._commits = 0
         stage.expect_period(program.config.heartbeat_interval)
         stage.expect_period(program.processing)
@@ -138,7 +139,7 @@ class Process:
 
     def leave(self) -> None:
         """The application closes its consumer, once it is done with what it has in hand."""
-        if self._closing:
+        if self._closing or not self._ready(lambda _: self.leave()):
             return
         self._closing = True
         self._stage.tell(What.LEAVING, self.name)
@@ -147,22 +148,29 @@ class Process:
 
     def pause(self, time: int) -> None:
         """The whole process is frozen: a long garbage collection, SIGSTOP, a suspended machine."""
-        self._stage.tell(What.PAUSED, self.name)
+        if self.frozen_until <= self._stage.now:
+            self._stage.tell(What.PAUSED, self.name)
+            self._stage.agenda.add(self._stage.now + time, self._resume)
         self.frozen_until = max(self.frozen_until, self._stage.now + time)
-        self._stage.agenda.add(self.frozen_until, self._resume)
 
     def _resume(self, _: object) -> None:
-        if self.alive and self._stage.now >= self.frozen_until:
+        if self._ready(self._resume):
             self._stage.tell(What.RESUMED, self.name)
 
     def stall(self, time: int) -> None:
         """The application stays outside of poll; heartbeats go on."""
-        self._stage.tell(What.STALLED, self.name)
+        if not self._ready(lambda _: self.stall(time)):
+            return
+        if not self._stalled:
+            self._stalled = True
+            self._stage.tell(What.STALLED, self.name)
         self.stalled_until = max(self.stalled_until, self._stage.now + time)
         self._leave_poll_if_due()
 
     def slow_down(self, processing: int) -> None:
         """From its next poll on, the application works so long on what it got."""
+        if not self._ready(lambda _: self.slow_down(processing)):
+            return
         self._stage.tell(What.SLOWED, self.name, processing)
         self._stage.expect_period(processing)
         self.processing = processing
@@ -170,11 +178,15 @@ class Process:
 
     def subscribe(self, topics: tuple[str, ...], pattern: str | None = None) -> None:
         """The application subscribes to something else."""
+        if not self._ready(lambda _: self.subscribe(topics, pattern)):
+            return
         self._stage.tell(What.SUBSCRIBED, self.name, (topics, pattern))
         self.handle(Subscribed(topics, pattern))
 
     def commit(self, *, wait: int | None = None) -> None:
         """The application commits its positions, and waits so long for it, or not at all."""
+        if not self._ready(lambda _: self.commit(wait=wait)):
+            return
         self._commits += 1
         until = None if wait is None else self._stage.now + wait
         self.handle(CommitAsked(self._commits, None, until))
@@ -310,7 +322,7 @@ class Process:
             self.leave()
 
     def _ready(self, action: Callable[..., None], given: object = None) -> bool:
-        """False if the process is gone, or frozen: then it acts later."""
+        """False if the process is gone, or frozen: then it acts when it goes on."""
         if not self.alive:
             return False
         if self.frozen_until > self._stage.now:
@@ -340,7 +352,8 @@ class Process:
             self.loop.beat = False
             self._stage.agenda.move(self.loop, later)
             return
-        if not self.loop.beat:
+        if self._stalled:
+            self._stalled = False
             self._stage.tell(What.WOKEN, self.name)
         self.loop = None
         if self._closing:

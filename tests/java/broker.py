@@ -1,0 +1,134 @@
+"""A real Apache Kafka broker of one node, out of its jars from Maven Central."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.java.launcher import CACHE, HERE, Unavailable, fetch, require
+
+LIBS = CACHE / "broker"
+START_TIMEOUT = 90
+STARTED = "Kafka Server started"
+
+# The broker ends with this process, however that ends: the watcher's pipe is closed then.
+WATCHED = """
+exec 3<&0
+"$@" </dev/null &
+broker=$!
+( cat <&3 >/dev/null; kill -9 $broker 2>/dev/null ) &
+wait $broker
+"""
+
+SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "auto.create.topics.enable": "false",
+    "log.cleaner.dedupe.buffer.size": "8388608",  # the default, 128 MB, would rule the heap
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+}
+
+
+class Broker:
+    """A broker that runs until it is stopped, or until this process ends."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        prepare()
+        self._folder = folder
+        self._log = folder / "server.log"
+        self.port, controller = free_ports(2)
+        listeners = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}"
+        own = {
+            "listeners": listeners,
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "log.dirs": str(folder / "data"),
+        }
+        lines = [f"{key}={value}\n" for key, value in {**SETTINGS, **own, **settings}.items()]
+        self._config = folder / "server.properties"
+        self._config.write_text("".join(lines))
+        self._format()
+        self._process = self._start()
+        atexit.register(self.stop)
+        self._wait()
+
+    def _format(self) -> None:
+        # "A" in front: an id that starts with a minus would be taken for an option
+        cluster = ("A" + urlsafe_b64encode(uuid.uuid4().bytes).decode())[:22]
+        command = java("kafka.tools.StorageTool", "format", "--cluster-id", cluster)
+        command += ["--config", str(self._config)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Unavailable(f"the log folder was not formatted: {done.stdout}{done.stderr}")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = ["sh", "-c", WATCHED, "sh", *java("kafka.Kafka", str(self._config))]
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _wait(self) -> None:
+        end = time.monotonic() + START_TIMEOUT
+        while STARTED not in self._log.read_text(errors="replace"):
+            if self._process.poll() is not None or time.monotonic() > end:
+                self.stop()
+                raise Unavailable(f"the broker did not start: {self.log_tail()}")
+            time.sleep(0.05)
+
+    def log_tail(self) -> str:
+        """The end of the broker's log."""
+        return self._log.read_text(errors="replace")[-2_000:]
+
+    def stop(self) -> None:
+        """End the broker at once; its data is of no more use."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        shutil.rmtree(self._folder / "data", ignore_errors=True)
+        atexit.unregister(self.stop)
+
+
+def prepare() -> None:
+    """The broker's jars, fetched where they are missing."""
+    require("java", "mvn", "sh")
+    fetch(HERE / "broker-pom.xml", LIBS)
+
+
+def java(main: str, *args: str) -> list[str]:
+    """The command line of one of Kafka's programs; the first compiler alone, for a quick start."""
+    flags = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    log = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
+    return ["java", *flags, log, "-cp", f"{LIBS}/*", main, *args]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]

@@ -1,0 +1,1 @@
+"""The same requests to a live Kafka broker and to Rota's coordinator: the same answers."""

@@ -1,0 +1,95 @@
+"""Rota's coordinator as the other side: appends succeed at once, time is a number."""
+
+from __future__ import annotations
+
+import heapq
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import assert_never
+
+from rota.group.coordinator import Coordinator
+from rota.group.event import (
+    Answer,
+    Append,
+    Appended,
+    Event,
+    Loaded,
+    LoadStarted,
+    Note,
+    Requested,
+    StartTimer,
+    StopTimer,
+    TimerFired,
+    TimerKey,
+)
+from rota.model.config import GroupConfig
+from rota.model.reply import Reply
+from rota.model.request import Request
+from tests.kafka.coordinator import wire
+from tests.kafka.coordinator.stage import Step
+
+
+class Node:
+    """A coordinator, for one case. Its clock moves only when a step lets time pass."""
+
+    def __init__(self, config: GroupConfig) -> None:
+        ids = count(1)
+        self._coordinator = Coordinator(config, lambda: str(uuid.UUID(int=next(ids))))
+        self._now = 0
+        self._tokens = count(1)
+        self._sent: dict[int, tuple[str, Request]] = {}
+        self._answers: dict[int, Reply] = {}
+        self._timers: dict[TimerKey, int] = {}
+        self._due: list[tuple[int, int, TimerKey]] = []
+        self._handle(LoadStarted())
+        self._handle(Loaded())
+
+    def send(self, label: str, client_id: str, request: Request) -> None:
+        token = next(self._tokens)
+        self._sent[token] = label, request
+        self._handle(Requested(token, request))
+
+    def collect(self, milliseconds: int, expected: Step | None) -> Mapping[str, Reply]:
+        self._advance(self._now + milliseconds)
+        answers: dict[str, Reply] = {}
+        for token, reply in self._answers.items():
+            label, request = self._sent.pop(token)
+            answers[label] = wire.carried(request, reply)
+        self._answers.clear()
+        return answers
+
+    def ask(self, request: Request, wanted: Callable[[Reply], bool]) -> Reply:
+        token = next(self._tokens)
+        self._handle(Requested(token, request))
+        return self._answers.pop(token)
+
+    def _advance(self, until: int) -> None:
+        while self._due and self._due[0][0] <= until:
+            at, _, key = heapq.heappop(self._due)
+            if self._timers.get(key) == at:
+                del self._timers[key]
+                self._now = at
+                self._handle(TimerFired(key))
+        self._now = until
+
+    def _handle(self, event: Event) -> None:
+        events = deque([event])
+        while events:
+            for command in self._coordinator.handle(events.popleft(), self._now):
+                match command:
+                    case Answer(token, reply):
+                        self._answers[token] = reply
+                    case StartTimer(key, at):
+                        self._timers[key] = at
+                        heapq.heappush(self._due, (at, next(self._tokens), key))
+                    case StopTimer(key):
+                        self._timers.pop(key, None)
+                    case Append(ticket, _):
+                        events.append(Appended(ticket))
+                    case Note():
+                        pass
+                    case _:
+                        assert_never(command)
+            self._coordinator.check_invariants()
