@@ -40,6 +40,8 @@ SETTINGS = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "auto.create.topics.enable": "false",
+    "broker.session.timeout.ms": "3000",  # else one that was killed is kept out for long
+    "broker.heartbeat.interval.ms": "500",
     "log.cleaner.dedupe.buffer.size": "8388608",  # the default, 128 MB, would rule the heap
     "num.network.threads": "2",
     "num.io.threads": "4",
@@ -101,15 +103,24 @@ class Broker:
         """The end of the broker's log."""
         return self._log.read_text(errors="replace")[-2_000:]
 
+    def restart(self) -> None:
+        """End the broker without a word, and start it again on what it has written."""
+        self._kill()
+        self._process = self._start()
+        self._wait()
+
     def stop(self) -> None:
         """End the broker at once; its data is of no more use."""
+        self._kill()
+        shutil.rmtree(self._folder / "data", ignore_errors=True)
+        atexit.unregister(self.stop)
+
+    def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
-        shutil.rmtree(self._folder / "data", ignore_errors=True)
-        atexit.unregister(self.stop)
 
 
 def prepare() -> None:

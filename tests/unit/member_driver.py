@@ -13,16 +13,13 @@ from rota.member.event import (
     Answered,
     Call,
     CallListener,
-    CloseAsked,
     Command,
     CommitAsked,
     CoordinatorFound,
-    CoordinatorMissing,
     Event,
     FindCoordinator,
     ListenerReturned,
     MetadataUpdated,
-    Note,
     PollBegan,
     PollEnded,
     Raise,
@@ -48,7 +45,7 @@ from rota.model.reply import (
     Reply,
     SyncReply,
 )
-from rota.model.request import CommitOffsets, Heartbeat, Join, Leave, Request, Sync
+from rota.model.request import CommitOffsets, Heartbeat, Join, Request, Sync
 from rota.model.topic import Cluster, Partitions, TopicPartition
 
 ME = "me-1"
@@ -286,22 +283,3 @@ def raised(commands: Iterable[Command]) -> list[Exception]:
 
 def requests(commands: Iterable[Command]) -> list[Request]:
     return [command.request for command in of(Send, commands)]
-
-
-__all__ = [
-    "ME",
-    "OTHER",
-    "CloseAsked",
-    "CommitOffsets",
-    "CoordinatorMissing",
-    "Driver",
-    "Leave",
-    "Note",
-    "at",
-    "given",
-    "of",
-    "raised",
-    "requests",
-    "told",
-    "tp",
-]

@@ -344,7 +344,8 @@ def test_while_joining_the_join_decides(code: Code) -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     assert member.state is State.JOINING
     member.open |= waiting
-    member.answer(Heartbeat, HeartbeatReply(code=code))
+    commands = member.answer(Heartbeat, HeartbeatReply(code=code))
+    assert (requests(commands), member.heard()) == ([], [])
     member.answer_join(3)
     assert (member.state, member.machine.generation) == (State.SYNCING, 3)
 

@@ -12,6 +12,7 @@ from rota.member.event import (
     ListenerReturned,
     Raise,
     SetAssignment,
+    Subscribed,
     Timer,
 )
 from rota.member.state import State
@@ -198,6 +199,18 @@ def test_a_poll_that_is_cut_short_while_a_listener_works() -> None:
     assert [call.call for call in member.calls] == [Call.ASSIGNED]
     returned(member)
     assert member.state is State.JOINING
+
+
+def test_topics_dropped_inside_a_revocation_are_not_taken() -> None:
+    member = slow("cooperative-sticky")
+    member.give(Subscribed(("t0", "t1")))
+    member.answer_join(2)
+    member.answer_sync("t0-0", "t1-0")
+    member.give(Subscribed(("t0",)))
+    returned(member)
+    assert member.calls == []
+    assert member.machine.assignment == tp("t0-0")
+    assert member.under_way(Join)
 
 
 def test_a_return_that_nobody_waits_for_is_ignored() -> None:

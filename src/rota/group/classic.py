@@ -72,6 +72,11 @@ class GroupMember:
         """Waits for the coordinator, so its silence is not its fault."""
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
+    @property
+    def strategies(self) -> frozenset[str]:
+        """Those it supports; one that it lists twice counts once (in Kafka the group is stuck)."""
+        return frozenset(name for name, _ in self.protocols)
+
     def metadata(self, protocol: str | None) -> bytes:
         """What it tells the leader under a strategy."""
         return next((data for name, data in self.protocols if name == protocol), b"")
@@ -179,7 +184,7 @@ class Group:
         self.members[member.member_id] = member
         if member.static_id is not None:
             self.static_ids[member.static_id] = member.member_id
-        self._support.update(name for name, _ in member.protocols)
+        self._support.update(member.strategies)
         self.leader = self.leader or member.member_id
         self.pending.pop(member.member_id, None)
         self.park_join(member, token)
@@ -200,9 +205,9 @@ class Group:
 
     def update(self, member: GroupMember, request: Join) -> None:
         """A member joins again."""
-        self._support.subtract(name for name, _ in member.protocols)
+        self._support.subtract(member.strategies)
         member.update(request)
-        self._support.update(name for name, _ in member.protocols)
+        self._support.update(member.strategies)
 
     def remove(self, member: GroupMember) -> None:
         """A member is gone; the first of the rest leads if it was the leader."""
@@ -210,7 +215,7 @@ class Group:
         if member.static_id is not None:
             del self.static_ids[member.static_id]
         self.unpark_join(member)
-        self._support.subtract(name for name, _ in member.protocols)
+        self._support.subtract(member.strategies)
         self.pending_sync.pop(member.member_id, None)
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
@@ -218,8 +223,8 @@ class Group:
     def replace(self, old: GroupMember, new: GroupMember) -> None:
         """A static member comes back under a new member id and keeps its place in the order."""
         self.unpark_join(old)
-        self._support.subtract(name for name, _ in old.protocols)
-        self._support.update(name for name, _ in new.protocols)
+        self._support.subtract(old.strategies)
+        self._support.update(new.strategies)
         self.members = {
             (new.member_id if key == old.member_id else key): (new if member is old else member)
             for key, member in self.members.items()
@@ -335,7 +340,7 @@ class Group:
             group.members[member.member_id] = member
             if member.static_id is not None:
                 group.static_ids[member.static_id] = member.member_id
-            group._support.update(name for name, _ in member.protocols)
+            group._support.update(member.strategies)
         group.subscribed = group._all_topics()
         return group
 
@@ -354,8 +359,10 @@ class Group:
         """Raises where the books do not agree with each other."""
         members = self.members.values()
         assert self.waiting == sum(member.join_token is not None for member in members)
-        assert +self._support == Counter(name for m in members for name, _ in m.protocols)
-        assert self.static_ids == {m.static_id: m.member_id for m in members if m.static_id}
+        assert +self._support == Counter(name for m in members for name in m.strategies)
+        assert self.static_ids == {
+            m.static_id: m.member_id for m in members if m.static_id is not None
+        }
         assert self.pending_sync.keys() <= self.members.keys()
         assert self.pending.keys().isdisjoint(self.members)
         assert (self.leader in self.members) if self.members else self.leader is None

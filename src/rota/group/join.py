@@ -87,7 +87,8 @@ def _no_strategy(group: Group, request: Join) -> str:
 def _newcomer(
     turn: Turn, group: Group, token: int, request: Join, new_id: Callable[[], str]
 ) -> None:
-    member_id = f"{request.static_id or request.client_id}-{new_id()}"
+    name = request.client_id if request.static_id is None else request.static_id
+    member_id = f"{name}-{new_id()}"
     if request.static_id is not None:
         if request.static_id in group.static_ids:
             static.replace(turn, group, token, request, member_id)

@@ -71,8 +71,8 @@ def _left(leaver: Leaver, code: Code) -> LeaverReply:
 
 def _go(turn: Turn, group: Group, leaver: Leaver) -> Code:
     member_id = leaver.member_id
-    if member_id == NO_MEMBER:
-        member_id = group.static_ids.get(leaver.static_id or "", NO_MEMBER)
+    if member_id == NO_MEMBER and leaver.static_id is not None:
+        member_id = group.static_ids.get(leaver.static_id, NO_MEMBER)
     elif group.drop_pending(member_id):
         turn.stop(TimerKind.SESSION, group, member_id)
         return Code.NONE

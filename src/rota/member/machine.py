@@ -174,8 +174,7 @@ class Machine:
     def _end_poll(self) -> None:
         self._in_poll = False
         self._expect_poll()
-        if self._has_raised:
-            self._joiner.halted = False
+        self._joiner.halted = False
 
     def _expect_poll(self) -> None:
         if self._watch.subscribed and self.state not in OVER:

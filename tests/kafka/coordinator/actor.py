@@ -60,6 +60,8 @@ class Actor:
     rebalance_timeout: int = 20_000
     member_id: str = ""
     generation: int = -1
+    joined: JoinReply | None = None
+    """What it was told of the last generation it joined."""
 
     def __post_init__(self) -> None:
         self.stage.listeners[self.name] = self.learn
@@ -69,6 +71,7 @@ class Actor:
             self.member_id = reply.member_id
             if reply.code == Code.NONE:
                 self.generation = reply.generation
+                self.joined = reply
 
     def send(self, request: Request, changes: dict[str, Any]) -> Reply | None:
         return self.stage.send(self.name, replace(request, **changes))

@@ -6,12 +6,12 @@ reasons stand in docs/differences.md under the same names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from rota.errors import Code
 from rota.model.reply import JoinReply, Reply, SyncReply
-from tests.kafka.coordinator.stage import Step
+from tests.kafka.coordinator.transcript import Step, Transcript
 
 Rule = Callable[[Step], Step]
 
@@ -24,16 +24,13 @@ def _without(step: Step, dropped: Callable[[str, Reply], bool]) -> Step:
 def overtaken(step: Step) -> Step:
     """Kafka forgets a parked request when the same member sends it again."""
     who, _, _ = step.sender.partition(".")
-    kind = {"Join": JoinReply, "Sync": SyncReply}.get(step.kind)
 
     def dropped(label: str, reply: Reply) -> bool:
-        return (
-            kind is not None
-            and isinstance(reply, kind)
-            and label != step.sender
-            and label.startswith(f"{who}.")
-            and reply.code == Code.REBALANCE_IN_PROGRESS
-        )
+        earlier = label != step.sender and label.startswith(f"{who}.")
+        match step.kind, reply:
+            case ("Join", JoinReply(code=code)) | ("Sync", SyncReply(code=code)):
+                return earlier and code == Code.REBALANCE_IN_PROGRESS
+        return False
 
     return _without(step, dropped)
 
@@ -53,15 +50,15 @@ RULES: dict[str, Rule] = {
 }
 
 
-def expected_of_kafka(ours: Sequence[Step]) -> tuple[tuple[Step, ...], frozenset[str]]:
+def as_kafka_does(ours: Transcript) -> tuple[Transcript, frozenset[str]]:
     """What Kafka is expected to do where Rota did this, and the rules that say so."""
     used = set()
     steps = []
-    for step in ours:
+    for step in ours.steps:
         changed = step
         for name, rule in RULES.items():
             before, changed = changed, rule(changed)
             if changed != before:
                 used.add(name)
         steps.append(changed)
-    return tuple(steps), frozenset(used)
+    return replace(ours, steps=tuple(steps)), frozenset(used)

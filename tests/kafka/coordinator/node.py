@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import count
 from typing import assert_never
 
@@ -14,6 +14,7 @@ from rota.group.event import (
     Answer,
     Append,
     Appended,
+    Command,
     Event,
     Loaded,
     LoadStarted,
@@ -23,27 +24,35 @@ from rota.group.event import (
     StopTimer,
     TimerFired,
     TimerKey,
+    TopicsDeleted,
 )
 from rota.model.config import GroupConfig
+from rota.model.entry import ClassicEntry
 from rota.model.reply import Reply
 from rota.model.request import Request
 from tests.kafka.coordinator import wire
-from tests.kafka.coordinator.stage import Step
 
 
 class Node:
     """A coordinator, for one case. Its clock moves only when a step lets time pass."""
 
     def __init__(self, config: GroupConfig) -> None:
-        ids = count(1)
-        self._coordinator = Coordinator(config, lambda: str(uuid.UUID(int=next(ids))))
-        self._now = 0
+        self.journal: list[ClassicEntry] = []
+        self._config = config
+        self._ids = count(1)
         self._tokens = count(1)
+        self._now = 0
+        self._load()
+
+    def _load(self) -> None:
         self._sent: dict[int, tuple[str, Request]] = {}
         self._answers: dict[int, Reply] = {}
         self._timers: dict[TimerKey, int] = {}
         self._due: list[tuple[int, int, TimerKey]] = []
+        self._coordinator = Coordinator(self._config, lambda: str(uuid.UUID(int=next(self._ids))))
         self._handle(LoadStarted())
+        for entry in self.journal:
+            self._coordinator.replay(entry)
         self._handle(Loaded())
 
     def send(self, label: str, client_id: str, request: Request) -> None:
@@ -51,7 +60,7 @@ class Node:
         self._sent[token] = label, request
         self._handle(Requested(token, request))
 
-    def collect(self, milliseconds: int, expected: Step | None) -> Mapping[str, Reply]:
+    def collect(self, milliseconds: int, expected: Collection[str] | None) -> Mapping[str, Reply]:
         self._advance(self._now + milliseconds)
         answers: dict[str, Reply] = {}
         for token, reply in self._answers.items():
@@ -64,6 +73,15 @@ class Node:
         token = next(self._tokens)
         self._handle(Requested(token, request))
         return self._answers.pop(token)
+
+    def restart(self) -> None:
+        self._load()
+
+    def create_topic(self, topic: str) -> None:
+        """Which topics there are is the broker's to know."""
+
+    def delete_topic(self, topic: str) -> None:
+        self._handle(TopicsDeleted(((topic, None),)))
 
     def _advance(self, until: int) -> None:
         while self._due and self._due[0][0] <= until:
@@ -78,18 +96,23 @@ class Node:
         events = deque([event])
         while events:
             for command in self._coordinator.handle(events.popleft(), self._now):
-                match command:
-                    case Answer(token, reply):
-                        self._answers[token] = reply
-                    case StartTimer(key, at):
-                        self._timers[key] = at
-                        heapq.heappush(self._due, (at, next(self._tokens), key))
-                    case StopTimer(key):
-                        self._timers.pop(key, None)
-                    case Append(ticket, _):
-                        events.append(Appended(ticket))
-                    case Note():
-                        pass
-                    case _:
-                        assert_never(command)
+                events.extend(self._obey(command))
             self._coordinator.check_invariants()
+
+    def _obey(self, command: Command) -> list[Event]:
+        match command:
+            case Answer(token, reply):
+                self._answers[token] = reply
+            case StartTimer(key, at):
+                self._timers[key] = at
+                heapq.heappush(self._due, (at, next(self._tokens), key))
+            case StopTimer(key):
+                self._timers.pop(key, None)
+            case Append(ticket, entries):
+                self.journal += entries
+                return [Appended(ticket)]
+            case Note():
+                pass
+            case _:
+                assert_never(command)
+        return []

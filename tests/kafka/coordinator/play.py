@@ -1,142 +1,122 @@
-"""Plays cases on both sides and compares them."""
+"""Plays cases before Rota and before Kafka, and compares what they leave behind."""
 
 from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
-from rota.errors import Code
-from rota.model.reply import (
-    CommitReply,
-    DeleteGroupsReply,
-    DescribeGroupsReply,
-    FetchOffsetsReply,
-    LeaveReply,
-    ListGroupsReply,
-    Reply,
-)
+from rota.model.entry import ClassicEntry, GroupSaved, OffsetCommitted
 from rota.model.request import FetchOffsets
 from tests.kafka.coordinator.actor import CONFIG
-from tests.kafka.coordinator.difference import expected_of_kafka
+from tests.kafka.coordinator.connection import Connection, journal_end, read_journal
+from tests.kafka.coordinator.difference import as_kafka_does
 from tests.kafka.coordinator.live import Live
 from tests.kafka.coordinator.node import Node
-from tests.kafka.coordinator.question import QUESTIONS
-from tests.kafka.coordinator.stage import Side, Stage, Step, first_difference
-from tests.kafka.coordinator.state import STATES
+from tests.kafka.coordinator.stage import Side, Stage
+from tests.kafka.coordinator.transcript import Step, Transcript, difference
 
 Case = Callable[[Stage], object]
-Bundle = tuple[str, tuple[str, ...]]
-"""A state and the questions that are put to a group in it."""
 Name = TypeVar("Name")
 AT_ONCE = 48
 """Cases spend their time waiting for the broker's timers, so many run side by side."""
-TOGETHER = 10
-"""How many questions that change nothing are put to one group, one after the other."""
-
-
-def asked(state: str, *questions: str) -> Case:
-    """A case: into the state, then these questions."""
-
-    def case(stage: Stage) -> None:
-        group = STATES[state](stage)
-        for question in questions:
-            QUESTIONS[question](group)
-
-    return case
-
-
-def play(case: Case, side: Side, expected: Sequence[Step] = ()) -> tuple[Step, ...]:
-    """The case's steps on one side, and last what offsets the group has then."""
-    stage = Stage(side, f"group-{uuid.uuid4()}", tuple(expected))
-    case(stage)
-    stage.send("admin", FetchOffsets(group=stage.group))
-    return tuple(stage.steps)
-
-
-def changes_nothing(steps: Sequence[Step]) -> bool:
-    """Whether the last question but the closing one was refused, or only read."""
-    before, asked_in, _ = steps[-3:] if len(steps) > 2 else (None, *steps)
-    if before is not None and before.group != asked_in.group:
-        return False
-    reply = asked_in.answers.get(asked_in.sender)
-    return reply is not None and len(asked_in.answers) == 1 and _refused_or_read(reply)
-
-
-def _refused_or_read(reply: Reply) -> bool:
-    match reply:
-        case FetchOffsetsReply() | DescribeGroupsReply() | ListGroupsReply():
-            return True
-        case CommitReply() | DeleteGroupsReply():
-            return bool(reply.codes) and Code.NONE not in reply.codes.values()
-        case LeaveReply(code=Code.NONE):
-            return all(member.code != Code.NONE for member in reply.members)
-        case _:
-            # an id given out is an error code to the member, but is remembered by the group
-            return reply.code not in {Code.NONE, Code.MEMBER_ID_REQUIRED}
-
-
-def bundled(states: Sequence[str] = tuple(STATES)) -> list[Bundle]:
-    """The table as few cases: questions that change nothing share a group."""
-    bundles: list[Bundle] = []
-    quiet: defaultdict[str, list[str]] = defaultdict(list)
-    for state in states:
-        for question in QUESTIONS:
-            if changes_nothing(play(asked(state, question), Node(CONFIG))):
-                quiet[state].append(question)
-            else:
-                bundles.append((state, (question,)))
-    for state, questions in quiet.items():
-        starts = range(0, len(questions), TOGETHER)
-        bundles += [(state, tuple(questions[at : at + TOGETHER])) for at in starts]
-    return bundles
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What came of a case: the rules that explain a difference, and one that none explains."""
 
-    rules: frozenset[str]
-    difference: str | None
+    rules: frozenset[str] = frozenset()
+    difference: str | None = None
 
 
-def judge(port: int, case: Case) -> Verdict:
-    """Play a case before Rota, then before Kafka with what is expected of it."""
-    try:
-        expected, rules = expected_of_kafka(play(case, Node(CONFIG)))
-    except Exception as error:  # noqa: BLE001 the other cases shall be judged too
-        return Verdict(frozenset(), f"Rota fails: {error!r}")
-    with Live(port) as live:
-        theirs = play(case, live, expected)
-    return Verdict(rules, first_difference(expected, theirs))
+def play(case: Case, side: Side, expected: tuple[Step, ...] = ()) -> Stage:
+    """The stage after the case's last step, which shows what offsets the group has."""
+    stage = Stage(side, f"group-{uuid.uuid4()}", expected)
+    case(stage)
+    stage.send("admin", FetchOffsets(group=stage.group))
+    return stage
 
 
-def judge_all(port: int, cases: Mapping[Name, Case]) -> dict[Name, Verdict]:
+def before_rota(case: Case) -> Transcript:
+    """The case before Rota's coordinator."""
+    node = Node(CONFIG)
+    return transcript(play(case, node), node.journal)
+
+
+def transcript(stage: Stage, journal: Iterable[ClassicEntry]) -> Transcript:
+    """What the case left behind."""
+    return Transcript(tuple(stage.steps), stage.names.of(tuple(map(timeless, journal))))
+
+
+def timeless(entry: ClassicEntry) -> ClassicEntry:
+    """The entry without what differs from run to run, and without the broker's topic ids."""
+    match entry:
+        case OffsetCommitted():
+            return replace(entry, commit_timestamp=0, topic_id=None)
+        case GroupSaved():
+            return replace(entry, state_timestamp=min(entry.state_timestamp, 0))
+        case _:
+            return entry
+
+
+class Comparison(Generic[Name]):
+    """Cases that are played before Rota first: what it does tells what to wait for in Kafka."""
+
+    def __init__(self, port: int, cases: Mapping[Name, Case]) -> None:
+        self._port = port
+        self._cases = cases
+        self._expected: dict[Name, Transcript] = {}
+        self.verdicts: dict[Name, Verdict] = {}
+        for name, case in cases.items():
+            try:
+                expected, rules = as_kafka_does(before_rota(case))
+            except Exception as error:  # noqa: BLE001 the other cases shall be judged too
+                self.verdicts[name] = Verdict(difference=f"Rota fails: {error!r}")
+            else:
+                self._expected[name] = expected
+                self.verdicts[name] = Verdict(rules)
+
+    def play(
+        self, names: Iterable[Name], at_once: int, restart: Callable[[], None] | None = None
+    ) -> None:
+        """Play these cases before Kafka, and judge them."""
+        with Connection(self._port) as admin:
+            start = journal_end(admin)
+        with ThreadPoolExecutor(at_once) as pool:
+            known = [name for name in names if name in self._expected]
+            played = list(pool.map(lambda name: self._before_kafka(name, restart), known))
+        journals: defaultdict[str, list[tuple[int, ClassicEntry]]] = defaultdict(list)
+        with Connection(self._port) as admin:
+            for offset, entry in read_journal(admin, start, journal_end(admin)):
+                journals[entry.group].append((offset, entry))
+        for name, (stage, end) in zip(known, played, strict=True):
+            # what timers did after the case is not of the case
+            journal = [entry for offset, entry in journals[stage.group] if offset < end]
+            found = difference(self._expected[name], transcript(stage, journal))
+            self.verdicts[name] = replace(self.verdicts[name], difference=found)
+
+    def _before_kafka(self, name: Name, restart: Callable[[], None] | None) -> tuple[Stage, int]:
+        with Live(self._port, restart) as live:
+            stage = play(self._cases[name], live, self._expected[name].steps)
+            return stage, live.journal_end()
+
+    def differing(self) -> list[Name]:
+        """The cases that differ by what no rule explains."""
+        return [name for name, each in self.verdicts.items() if each.difference is not None]
+
+
+def judge(port: int, cases: Mapping[Name, Case]) -> dict[Name, Verdict]:
     """Many cases at once.
 
-    A case that differs is played again alone: where the machine was too slow for the broker's
+    Those that differ are played again one by one: where the machine was too slow for the broker's
     timers, the difference does not come again.
     """
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        played = pool.map(lambda case: judge(port, case), cases.values())
-        verdicts = dict(zip(cases, played, strict=True))
-    for name, verdict in verdicts.items():
-        if verdict.difference is not None:
-            verdicts[name] = judge(port, cases[name])
-    return verdicts
-
-
-def judge_table(port: int) -> dict[str, Verdict]:
-    """Every question in every state; bundles that differ are taken apart."""
-    together = bundled()
-    verdicts = judge_all(port, {each: asked(each[0], *each[1]) for each in together})
-    differing = [each for each in together if verdicts[each].difference is not None]
-    apart = [(state, (question,)) for state, questions in differing for question in questions]
-    verdicts |= judge_all(port, {each: asked(each[0], *each[1]) for each in apart})
-    for bundle in differing:
-        if len(bundle[1]) > 1:
-            del verdicts[bundle]
-    return {f"{state} / {', '.join(questions)}": each for (state, questions), each in verdicts.items()}
+    comparison = Comparison(port, cases)
+    comparison.play(cases, AT_ONCE)
+    if again := comparison.differing():
+        comparison.play(again, 1)
+    return comparison.verdicts

@@ -72,9 +72,7 @@ def initial(stage: Stage, *, static: bool = False) -> Cast:
     return group
 
 
-def completing(
-    stage: Stage, *, static: bool = False, protocol_type: str | None = None
-) -> Cast:
+def completing(stage: Stage, *, static: bool = False, protocol_type: str | None = None) -> Cast:
     """Both have joined, nobody has synced."""
     group = first_generation(stage, static, protocol_type)
     group.b.enter()
@@ -89,9 +87,7 @@ def completing_synced(stage: Stage, *, static: bool = False) -> Cast:
     return group
 
 
-def stable(
-    stage: Stage, *, static: bool = False, protocol_type: str | None = None
-) -> Cast:
+def stable(stage: Stage, *, static: bool = False, protocol_type: str | None = None) -> Cast:
     """Both have their assignment."""
     group = completing(stage, static=static, protocol_type=protocol_type)
     group.a.sync(group.a, group.b)

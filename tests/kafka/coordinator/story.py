@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from rota.model.offset import OffsetAndMetadata
 from rota.model.request import (
-    CommitOffsets,
     DeleteGroups,
     DeleteOffsets,
     FetchOffsets,
     Leaver,
     Protocol,
 )
+from rota.model.topic import TopicPartition
 from tests.kafka.coordinator.actor import DELAY, OTHER, T0, Actor, supports
 from tests.kafka.coordinator.stage import Stage
 from tests.kafka.coordinator.state import (
@@ -599,18 +599,21 @@ def simple_group_gets_members(stage: Stage) -> None:
 
 def offsets_of_other_topics_are_deleted(stage: Stage) -> None:
     group = stable(stage)
-    offset = CommitOffsets(
-        group=stage.group,
-        generation=group.a.generation,
-        member_id=group.a.member_id,
-        offsets={T0: OFFSET, OTHER: OFFSET},
-    )
-    group.a.send(offset, {})
+    group.a.commit(offsets={T0: OFFSET, OTHER: OFFSET})
     stage.send("admin", DeleteOffsets(group=stage.group, partitions=(T0, OTHER)))
     stage.send("admin", FetchOffsets(group=stage.group))
     group.a.join(protocols=supports("range", topics=("other",)))
     group.b.join(protocols=supports("range", topics=("other",)))
     stage.send("admin", DeleteOffsets(group=stage.group, partitions=(T0, OTHER)))
+
+
+def topic_is_deleted(stage: Stage) -> None:
+    doomed = TopicPartition("doomed", 0)
+    stage.create_topic(doomed.topic)
+    group = stable(stage)
+    group.a.commit(offsets={T0: OFFSET, doomed: OFFSET})
+    stage.delete_topic(doomed.topic)
+    stage.look(FetchOffsets(group=stage.group))
 
 
 def unreadable_subscriptions_are_taken_for_all(stage: Stage) -> None:
@@ -671,14 +674,6 @@ def negative_time_to_join(stage: Stage) -> None:
     alone(stage, a)
     b.enter()
     stage.wait(WITHIN)
-
-
-def strategy_twice(stage: Stage) -> None:
-    a, b = members(stage, "a", "b")
-    a.protocols = supports("range", "range", "roundrobin")
-    a.enter()
-    stage.wait(DELAY)
-    b.enter()
 
 
 def leader_leaves_before_its_sync(stage: Stage) -> None:
@@ -783,6 +778,7 @@ STORIES: dict[str, Callable[[Stage], None]] = {
         commits_through_a_rebalance,
         simple_group_gets_members,
         offsets_of_other_topics_are_deleted,
+        topic_is_deleted,
         unreadable_subscriptions_are_taken_for_all,
         offsets_outlive_members,
         awaited_member_falls_silent,
@@ -790,7 +786,6 @@ STORIES: dict[str, Callable[[Stage], None]] = {
         commits_keep_an_awaited_member,
         no_time_to_join,
         negative_time_to_join,
-        strategy_twice,
         leader_leaves_before_its_sync,
         parked_join_is_sent_again,
         parked_sync_is_sent_again,

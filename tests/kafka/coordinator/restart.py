@@ -1,0 +1,49 @@
+"""What a coordinator knows that was killed and has come back: one case for each state."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+from rota.model.request import FetchOffsets
+from tests.java.broker import Broker
+from tests.kafka.coordinator.connection import Connection, await_coordinator
+from tests.kafka.coordinator.play import Case, Comparison, Verdict
+from tests.kafka.coordinator.stage import Stage
+from tests.kafka.coordinator.state import STATES, Lead
+
+TIMEOUT = 120
+
+
+def after_restart(lead: Lead, stage: Stage) -> None:
+    """Members go on as if nothing had happened, then one of them joins again."""
+    group = lead(stage)
+    stage.restart()
+    stage.send("admin", FetchOffsets(group=stage.group))
+    for actor in (group.a, group.b):
+        actor.heartbeat()
+        actor.commit(9)
+        actor.sync()
+    group.b.join()
+    group.a.join()
+
+
+def judge_restarts(broker: Broker) -> dict[str, Verdict]:
+    """All cases come into their states, the broker is killed and comes back, all go on."""
+    cases: dict[str, Case] = {
+        f"{state}, restart": partial(after_restart, lead) for state, lead in STATES.items()
+    }
+
+    def restart() -> None:
+        broker.restart()
+        with Connection(broker.port) as admin:
+            await_coordinator(admin)
+
+    everybody = threading.Barrier(len(cases), action=restart, timeout=TIMEOUT)
+
+    def meet() -> None:
+        everybody.wait()
+
+    comparison = Comparison(broker.port, cases)
+    comparison.play(cases, len(cases), meet)
+    return comparison.verdicts

@@ -1,0 +1,147 @@
+"""What a case left behind, in a form that is the same on both sides where both did the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rota.model.entry import ClassicEntry, SavedMember
+from rota.model.reply import DescribedMember, JoinedMember, Reply
+from rota.model.request import Protocol
+
+GROUP = "the group"
+"""What transcripts call the case's group."""
+MADE = re.compile(r"(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""A member id that a coordinator made: client id or static id, and a random part."""
+UNORDERED = (JoinedMember, DescribedMember, SavedMember)
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What was done, which requests were answered, and what the group was like then.
+
+    A request is known by who sent it and the how manieth of theirs it was: ``b.2``.
+    """
+
+    done: str
+    answers: Mapping[str, Reply]
+    group: Reply
+
+    @property
+    def sender(self) -> str:
+        """The label of what was sent, if anything was."""
+        label, colon, _ = self.done.partition(": ")
+        return label if colon else ""
+
+    @property
+    def kind(self) -> str:
+        """The kind of request that was sent, if one was."""
+        return self.done.partition(": ")[2].partition("(")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A case from its first step to its last, and what it wrote into the journal."""
+
+    steps: tuple[Step, ...]
+    journal: tuple[ClassicEntry, ...]
+
+
+class Renaming:
+    """Names for what each side makes up by itself: member ids, and the group's name.
+
+    A member id is named by what precedes its random part, and a number.
+    """
+
+    def __init__(self, group: str, names: Mapping[str, str] | None = None) -> None:
+        self._group = group
+        self._names = dict(names or {})
+
+    def copy(self) -> Renaming:
+        """The same names, apart from those that are yet to come."""
+        return Renaming(self._group, self._names)
+
+    def of(self, value: V) -> V:
+        """The value under these names, with members in a fixed order."""
+        result: Any = value
+        match value:
+            case str():
+                result = GROUP if value == self._group else self._name(value)
+            case tuple() if value and isinstance(value[0], UNORDERED):
+                ordered = sorted(value, key=lambda each: MADE.sub(r"\1", each.member_id))
+                result = tuple(map(self.of, ordered))
+            case tuple() if type(value) is tuple:
+                result = tuple(map(self.of, value))
+            case Mapping():
+                pairs = sorted(value.items())
+                result = {self.of(key): self.of(content) for key, content in pairs}
+            case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+                names = [each.name for each in dataclasses.fields(value)]
+                changes = {name: self.of(getattr(value, name)) for name in names}
+                result = dataclasses.replace(value, **changes)
+        return result  # type: ignore[no-any-return]
+
+    def _name(self, text: str) -> str:
+        made = MADE.fullmatch(text)
+        if made is None:
+            return text
+        if text not in self._names:
+            alike = sum(name.startswith(f"{made[1]}#") for name in self._names.values())
+            self._names[text] = f"{made[1]}#{alike + 1}"
+        return self._names[text]
+
+
+def brief(value: object) -> str:
+    """A value by those of its fields that say something."""
+    match value:
+        case Protocol():
+            return value.name
+        case tuple() if type(value) is tuple:
+            return "[" + ", ".join(map(brief, value)) + "]"
+        case Mapping():
+            return "{" + ", ".join(f"{key}: {brief(each)}" for key, each in value.items()) + "}"
+        case _ if not dataclasses.is_dataclass(value) or isinstance(value, type):
+            return str(value)
+    said = []
+    for each in dataclasses.fields(value):
+        content = getattr(value, each.name)
+        if content not in (each.default, (), {}, GROUP):
+            said.append(f"{each.name}={brief(content)}")
+    return f"{type(value).__name__}({', '.join(said)})"
+
+
+def difference(ours: Transcript, theirs: Transcript) -> str | None:
+    """The first thing that went otherwise, in words; None if nothing did."""
+    for number, (one, other) in enumerate(zip(ours.steps, theirs.steps, strict=False), 1):
+        if one != other:
+            return f"step {number}, {one.done}\n{_step_difference(one, other)}"
+    if ours.steps != theirs.steps:
+        return f"{len(ours.steps)} steps with Rota, {len(theirs.steps)} with Kafka"
+    if ours.journal != theirs.journal:
+        return f"journal\n{_both(_listed(ours.journal), _listed(theirs.journal))}"
+    return None
+
+
+def _step_difference(one: Step, other: Step) -> str:
+    lines = []
+    if one.done != other.done:
+        lines.append(f"  Kafka: {other.done}")
+    for label in sorted({*one.answers, *other.answers}):
+        pair = (one.answers.get(label), other.answers.get(label))
+        if pair[0] != pair[1]:
+            lines.append(f"  answer to {label}\n{_both(*map(brief, pair))}")
+    if one.group != other.group:
+        lines.append(f"  group\n{_both(brief(one.group), brief(other.group))}")
+    return "\n".join(lines)
+
+
+def _both(ours: str, theirs: str) -> str:
+    return f"    Rota:  {ours}\n    Kafka: {theirs}"
+
+
+def _listed(entries: Sequence[ClassicEntry]) -> str:
+    return "".join(f"\n      {brief(entry)}" for entry in entries) or "nothing"
