@@ -25,7 +25,7 @@ from rota.model.topic import TopicPartition
 from rota.sim.node import Boundary
 from rota.sim.process import Process, Program
 from rota.sim.trace import What
-from tests.simulation.plan import DUSK, SECOND, Act, GroupPlan
+from tests.simulation.plan import DUSK, SECOND, UNTROUBLED, Act, GroupPlan
 from tests.simulation.worlds import Arena, Wish
 
 BOUNDARIES = {
@@ -121,7 +121,7 @@ class Director:
         for one in list(arena.processes.values()):
             if one.processing != one.program.processing:
                 one.slow_down(one.program.processing)
-        if self.plan.resets:
+        if self.plan.resets and self.plan.kind not in UNTROUBLED:
             arena.reset_connections()
 
     def _left(self, wanted: int) -> int:

@@ -11,8 +11,9 @@ from rota.member import state as member
 from rota.model.topic import TopicPartition
 from rota.sim.link import JOIN_LAPSE, REQUEST_TIMEOUT
 from rota.sim.process import Process
+from rota.sim.trace import What
 from tests.simulation.ownership import WatchedMachine
-from tests.simulation.plan import SECOND, Kind
+from tests.simulation.plan import SECOND, UNTROUBLED, Act
 from tests.simulation.rule import must
 from tests.simulation.worlds import Arena, Wish
 
@@ -29,7 +30,8 @@ def settling_time(arena: Arena) -> int:
     """
     rebalance = max(arena.rebalances, default=0)
     session = max(arena.sessions, default=0)
-    patience = 0 if arena.plan.resets else max(REQUEST_TIMEOUT, rebalance + JOIN_LAPSE)
+    known = arena.plan.resets or arena.plan.kind in UNTROUBLED
+    patience = 0 if known else max(REQUEST_TIMEOUT, rebalance + JOIN_LAPSE)
     return patience + rebalance + session + SLACK
 
 
@@ -118,23 +120,39 @@ def wanted_topics(arena: Arena, name: str) -> set[str]:
     return {topic for topic in counts if re.fullmatch(wish.pattern, topic)}
 
 
+REASONS = frozenset(
+    {
+        What.STARTED,
+        What.LEAVING,
+        What.CRASHED,
+        What.PAUSED,
+        What.STALLED,
+        What.SUBSCRIBED,
+        What.TOPICS,
+        What.COORDINATOR,
+    }
+)
+"""What may give a reason to rebalance; so may faults, and these acts:"""
+ACTS = (Act.UNSUBSCRIBE, Act.REMOVE_STATIC, Act.STRAY)
+FAULTS = ("message slow", "request lost", "request repeated", "connection cut", "append failed")
+
+
 def most_generations(arena: Arena) -> int:
-    """No rebalance without a reason: each event and each fault gives two generations at most.
+    """No rebalance without a reason: each gives two generations at most, in each group.
 
     A cooperative change takes two rounds; so does whoever comes back after it was thrown out. Who
     polls too slowly is thrown out again and again, so slow processes count by the time they had.
     """
-    tally = arena.tally
-    acts = sum(count for name, count in tally.items() if name.startswith("act "))
-    faults = sum(tally[name] for name in ("message slow", "request lost", "request repeated"))
-    faults += tally["connection cut"] + tally["append failed"]
-    slow = arena.slow_time // min(arena.rebalances, default=1)
-    return 2 * (len(arena.sessions) + acts + faults + slow) + 2
+    reasons = sum(record.what in REASONS for record in arena.trace)
+    reasons += sum(arena.tally[f"act {act.name}"] for act in ACTS)
+    reasons += sum(arena.tally[name] for name in FAULTS)
+    reasons += arena.slow_time // min(arena.rebalances, default=1)
+    return 2 * reasons * len(arena.plan.groups)
 
 
 def watch_for_outcasts(arena: Arena) -> None:
     """Where network and coordinator do their work, nobody who does its own is thrown out."""
-    if arena.plan.kind not in (Kind.CALM, Kind.PROCESS):
+    if arena.plan.kind not in UNTROUBLED:
         return
 
     def noted(note: Note) -> None:

@@ -106,6 +106,10 @@ STATIC = frozenset({Act.REMOVE_STATIC, Act.RESTART_SOON, Act.RESTART_LATE, Act.T
 """What only happens to static members."""
 
 
+LAST = (Act.MORE_PARTITIONS, Act.TOPIC_ADDED, Act.TOPIC_DELETED, Act.RESUBSCRIBE, Act.JOIN)
+"""What may be the last thing that happens."""
+
+
 class Kind(enum.Enum):
     """What may go wrong in a world."""
 
@@ -117,6 +121,9 @@ class Kind(enum.Enum):
 
 
 KINDS = (Kind.CALM, Kind.NETWORK, Kind.BROKER, Kind.PROCESS, Kind.ALL, Kind.ALL)
+
+UNTROUBLED = frozenset({Kind.CALM, Kind.PROCESS})
+"""Network and coordinator do their work: nothing is lost, and nobody is cut off."""
 
 FAULTS = {
     Kind.CALM: (),
@@ -203,7 +210,8 @@ def _features(chance: Chance, kind: Kind) -> tuple[Act, ...]:
     admin = [act for act in ADMIN if chance.happens(0.3)]
     share = 0.4 if kind is Kind.ALL else 0.7
     faults = [act for act in FAULTS[kind] if act in NETWORK or chance.happens(share)]
-    return (*life, *admin, *faults)
+    static = [act for act in faults if act in STATIC]  # not everybody is, so they come twice
+    return (*life, *admin, *faults, *static)
 
 
 def _groups(chance: Chance, size: int, features: tuple[Act, ...]) -> Iterable[GroupPlan]:
@@ -259,3 +267,6 @@ def _script(chance: Chance, features: tuple[Act, ...], horizon: int) -> Iterable
             yield time, act
         seen.add(act)
         time += chance.between(0, 2 * gap)
+    if chance.happens(0.5):
+        # whatever comes last is not made good by what follows
+        yield horizon - 1, chance.pick(LAST)
