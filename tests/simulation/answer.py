@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rota.group.state import State
 from rota.model.entry import OffsetCommitted
@@ -42,14 +43,25 @@ class Live:
     incarnation: int
 
 
+class Told(NamedTuple):
+    """An answer to a join."""
+
+    reply: JoinReply
+    incarnation: int
+    life: int
+    """Which coordinator gave it."""
+
+
 class Answers:
     """Checks answers of success against the journal and the notes."""
 
     def __init__(self) -> None:
         self.stored = Stored()
         self.live: dict[str, Live] = {}
-        self.incarnation_of: dict[int, tuple[JoinReply, int]] = {}
-        """The incarnation that each successful answer to a join told of, by the answer's id."""
+        self.lives = 0
+        """How many coordinators there have been."""
+        self.told: dict[int, Told] = {}
+        """What each successful answer to a join told of, by the answer's id."""
 
     def check(self, request: Request, reply: Reply, *, written: bool) -> None:
         """Whatever is told of as done is in the journal.
@@ -88,7 +100,7 @@ class Answers:
         live, known = self.live[request.group], self.stored.groups.get(request.group)
         must(known is not None, "no success before the journal", request)
         assert known is not None
-        self.incarnation_of[id(reply)] = (reply, live.incarnation)
+        self.told[id(reply)] = Told(reply, live.incarnation, self.lives)
         must(reply.generation == live.generation, "joins tell the generation", live, reply)
         must(live.state in (State.COMPLETING, State.STABLE), "joins end a join phase", live, reply)
         if live.state is State.STABLE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from rota.group.event import Happened, Note
+from rota.group.event import Happened, Note, TimerKey, TimerKind
 from rota.group.state import State
 from rota.member import state as member
 from rota.model.topic import TopicPartition
@@ -47,6 +47,7 @@ def check_settled(arena: Arena) -> None:
     late = [one for token, one in desk.waiting.items() if desk.since[token] < arena.now - SECOND]
     must(not late, "everybody is answered", *late)
     must(not arena.closing & arena.processes.keys(), "who closes ends", *arena.closing)
+    _check_timers(arena)
     for group in arena.plan.groups:
         members = [
             one
@@ -61,6 +62,18 @@ def check_settled(arena: Arena) -> None:
         must(live is not None and live.state is State.STABLE, "groups get stable", live)
         _check_members(arena, group.name, members)
         _check_owners(arena, members, complete=group.name not in desk.returned)
+
+
+def _check_timers(arena: Arena) -> None:
+    """A coordinator waits for its members' next heartbeats, and for nothing else."""
+    groups = arena.desk.stored.groups.values()
+    wanted = {
+        TimerKey(TimerKind.SESSION, group.saved.group, member.member_id)
+        for group in groups
+        for member in group.saved.members
+    }
+    found = set(arena.timers) - {TimerKey(TimerKind.RETENTION)}
+    must(found == wanted, "no timer is left over", *(found ^ wanted))
 
 
 def nudge(arena: Arena) -> bool:

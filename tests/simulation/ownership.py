@@ -37,6 +37,7 @@ from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import JoinReply
 from rota.model.request import Join
 from rota.model.topic import TopicPartition
+from tests.simulation.answer import Told
 from tests.simulation.rule import must
 from tests.simulation.safety import Desk
 
@@ -56,6 +57,8 @@ class Seen:
     calling: bool = False
     incarnation: int = 0
     """Which generation it knows, and which of several of one number."""
+    life: int = 0
+    """Which coordinator told it."""
     asked: set[int] = field(default_factory=set)
     """Its application's commits that are not over."""
 
@@ -81,7 +84,7 @@ class Floor:
         match event:
             case Answered(_, JoinReply() as reply) if reply.code is Code.NONE:
                 if machine.generation == reply.generation:
-                    seen.incarnation = self.desk.answers.incarnation_of[id(reply)][1]
+                    self._enter(seen, self.desk.answers.told[id(reply)])
             case ListenerReturned():
                 seen.calling = False
             case CommitAsked():
@@ -95,6 +98,12 @@ class Floor:
         if not seen.calling:
             rest = owned - seen.held
             must(not rest, "listeners are told first", seen.name, sorted(rest))
+
+    def _enter(self, seen: Seen, told: Told) -> None:
+        """A member's generations rise, but for one that a restart has forgotten."""
+        rises = told.incarnation >= seen.incarnation or told.life > seen.life
+        must(rises, "generations rise for a member", seen.name, seen.incarnation, told)
+        seen.incarnation, seen.life = told.incarnation, told.life
 
     def _commanded(self, machine: WatchedMachine, before: State, command: Command) -> None:
         seen = machine.seen

@@ -169,6 +169,7 @@ class Desk:
             whole = all(there) or not any(there)
             must(whole, "all or nothing is written", *append.entries)
         self._loading = True
+        self.answers.lives += 1
         self.live.clear()
         self.waiting.clear()
         self._in_flight.clear()

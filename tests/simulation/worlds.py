@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
 from rota.assignors.registry import resolve_all
+from rota.group.event import TimerKey
 from rota.model.config import MemberConfig
 from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import Reply
@@ -157,6 +158,11 @@ class Arena(World):
         self._read = len(self.trace)
 
     # requests of its own
+
+    @property
+    def timers(self) -> Iterable[TimerKey]:
+        """The coordinator's timers that run."""
+        return self._node.timers
 
     def ask(self, request: Request) -> None:
         """An admin asks."""
