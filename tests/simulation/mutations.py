@@ -19,14 +19,15 @@ from rota.group.classic import Group, GroupMember
 from rota.group.coordinator import Coordinator
 from rota.group.event import Appended, AppendFailed, Command, Event
 from rota.group.turn import Then, Turn
-from rota.member.event import Call
+from rota.member.commit import Commits
+from rota.member.event import Call, RunCallback
 from rota.member.handover import Handover, Steps
 from rota.member.join import Joiner
 from rota.member.session import Identity, Session
 from rota.member.watch import Watch
 from rota.model.entry import ClassicEntry, GroupSaved, OffsetCommitted
-from rota.model.reply import HeartbeatReply
-from rota.model.request import CommitOffsets, Sync
+from rota.model.reply import HeartbeatReply, LeaveReply
+from rota.model.request import CommitOffsets, Heartbeat, Leave, Sync
 from rota.model.topic import TopicPartition
 
 
@@ -112,6 +113,31 @@ def sessions_do_not_start_after_a_load() -> Any:
             serve(coordinator, turn)
 
     return ((Coordinator, "_serve", silent),)
+
+
+@mutation("failed appends are told")
+def a_failed_assignment_does_not_start_the_rebalance_again() -> Any:
+    stored = sync._stored
+
+    def resigned(
+        turn: Turn, group: Group, leader: str, assignments: dict[str, bytes], code: Code
+    ) -> None:
+        if not code:
+            stored(turn, group, leader, assignments, code)
+
+    return ((sync, "_stored", resigned),)
+
+
+@mutation("everybody is answered", "nobody is thrown out")
+def what_waits_for_an_append_is_forgotten() -> Any:
+    settle = Coordinator._settle
+
+    def forgetful(coordinator: Coordinator, turn: Turn, ticket: int, code: Code) -> None:
+        for queue in coordinator._queues.values():
+            queue.clear()
+        settle(coordinator, turn, ticket, code)
+
+    return ((Coordinator, "_settle", forgetful),)
 
 
 # generations
@@ -200,7 +226,62 @@ def who_joins_twice_is_answered_once() -> Any:
     return ((join, "supersede", forgetful),)
 
 
+@mutation("what is stable is stored")
+def a_member_may_leave_without_a_rebalance() -> Any:
+    def quiet(turn: Turn, group: Group, token: int, request: Leave) -> None:
+        codes = []
+        for leaver in request.members:
+            code = presence._go(turn, group, leaver)
+            codes.append(presence._left(leaver, code))
+        turn.answer(token, LeaveReply(members=tuple(codes)))
+
+    leave = presence.leave
+
+    def lazy(turn: Turn, group: Group | None, token: int, request: Leave) -> None:
+        if group is None or len(group.members) < 3:
+            leave(turn, group, token, request)
+        else:
+            quiet(turn, group, token, request)
+
+    return ((presence, "leave", lazy),)
+
+
+@mutation("nobody is thrown out")
+def heartbeats_do_not_keep_a_session_alive() -> Any:
+    beat = presence.heartbeat
+
+    def deaf(turn: Turn, group: Group | None, token: int, request: Heartbeat) -> None:
+        with mock.patch.object(Turn, "start_session"):
+            beat(turn, group, token, request)
+
+    return ((presence, "heartbeat", deaf),)
+
+
 # members
+
+
+@mutation("everything has an owner")
+def there_is_no_second_round() -> Any:
+    request = Session.request_rejoin
+
+    def lazy(session: Session, reason: str) -> None:
+        if reason != "partitions were taken away":
+            request(session, reason)
+
+    return ((Session, "request_rejoin", lazy),)
+
+
+@mutation("commits end once")
+def commits_are_told_of_twice() -> Any:
+    run = Commits.run_callbacks
+
+    def stuttering(commits: Commits) -> None:
+        completed = list(commits._completed)
+        run(commits)
+        for done in completed:
+            commits.outbox.put(RunCallback(done.commit_id, done.offsets, done.error))
+
+    return ((Commits, "run_callbacks", stuttering),)
 
 
 @mutation("no handover in one round")
@@ -252,7 +333,7 @@ def leaders_do_not_see_new_partitions() -> Any:
     return ((Watch, "_look", blind),)
 
 
-@mutation("no rebalance without a reason", "everybody is answered", "groups get stable")
+@mutation("no rebalance without a reason", "groups get stable", "no timer is left over")
 def members_join_again_for_nothing() -> Any:
     joined = Joiner.synced
 

@@ -83,6 +83,8 @@ class InFlight:
     entries: tuple[ClassicEntry, ...]
     commit: int | None
     """The token of the commit whose offsets these are."""
+    cause: int | None
+    """The token of the request whose handling led to it, where that is known."""
 
 
 class Desk:
@@ -106,6 +108,7 @@ class Desk:
         self._loading = False
         self._in_flight: dict[int, InFlight] = {}
         self._settled: InFlight | None = None
+        self._cause: int | None = None
         self._successor: dict[str, str] = {}
         """The member id that took the place of each one that was replaced."""
         self._gone: set[str] = set()
@@ -119,6 +122,7 @@ class Desk:
         self, coordinator: WatchedCoordinator, event: Event, commands: list[Command], now: int
     ) -> None:
         self._settled = None
+        self._cause = event.token if isinstance(event, Requested) else None
         self._read_journal()
         self._happened(coordinator, event, commands, now)
         for command in commands:
@@ -211,7 +215,7 @@ class Desk:
         must(groups.isdisjoint(busy), "one append at a time", *sorted(groups & busy))
         commits = [one for one in append.entries if isinstance(one, OffsetCommitted)]
         token = self._accepted(commits) if commits else None
-        self._in_flight[append.ticket] = InFlight(append.entries, token)
+        self._in_flight[append.ticket] = InFlight(append.entries, token, self._cause)
 
     def _accepted(self, entries: list[OffsetCommitted]) -> int:
         """The request that these offsets come from: it must be of the group's generation."""
@@ -250,11 +254,10 @@ class Desk:
 
     def _refused(self, failed: InFlight, commands: list[Command]) -> None:
         """Whoever waited for it is told to try again, here or elsewhere."""
-        if failed.commit is None:
-            return
         answers = [one for one in commands if isinstance(one, Answer)]
-        told = [code for one in answers if one.token == failed.commit for code in _codes(one.reply)]
-        must(told and LATER.issuperset(told), "failed appends are told", failed, told)
+        for token in {failed.commit, failed.cause} & self.waiting.keys():
+            told = [code for one in answers if one.token == token for code in _codes(one.reply)]
+            must(told and LATER.issuperset(told), "failed appends are told", failed, told)
 
     # notes
 
