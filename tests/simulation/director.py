@@ -161,10 +161,15 @@ class Director:
 
     def _unsubscribe(self) -> bool:
         arena = self.arena
-        one = arena.pick(lambda one: arena.wishes[one.name] is not None and one.loop is None)
+
+        def waits_inside(one: Process) -> bool:
+            return not (one.processing or one.loop) and arena.wishes[one.name] is not None
+
+        one = arena.pick(waits_inside)
         if one is None:
             return False
         arena.wishes[one.name] = None
+        arena.quitters.add(one.name)
         arena.disturbed.add(one.name)
         one.handle(Unsubscribed())
         again = arena.new_wish()
@@ -268,8 +273,12 @@ class Director:
         one.pause(self._left(session + self.chance.between(-2, 8) * SECOND))
         return True
 
+    def _polls(self, one: Process) -> bool:
+        """It is not in the middle of unsubscribing, which an application waits for."""
+        return one.name not in self.arena.quitters
+
     def _stall(self) -> bool:
-        one = self.arena.pick()
+        one = self.arena.pick(self._polls)
         if one is None:
             return False
         self.arena.disturbed.add(one.name)
@@ -278,7 +287,7 @@ class Director:
         return True
 
     def _slow(self) -> bool:
-        one = self.arena.pick()
+        one = self.arena.pick(self._polls)
         if one is None:
             return False
         self.arena.disturbed.add(one.name)

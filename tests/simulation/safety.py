@@ -102,7 +102,7 @@ class Desk:
         """Groups into whose present generation a static member came back."""
         self.tally = tally
         self.on_note: Callable[[Note], None] = lambda note: None
-        self.on_append: Callable[[], None] = lambda: None
+        self.on_append: Callable[[tuple[ClassicEntry, ...]], None] = lambda entries: None
         self._loading = False
         self._in_flight: dict[int, InFlight] = {}
         self._settled: InFlight | None = None
@@ -204,7 +204,7 @@ class Desk:
     # the journal
 
     def _appends(self, append: Append) -> None:
-        self.on_append()
+        self.on_append(append.entries)
         groups = {entry.group for entry in append.entries}
         busy = {entry.group for one in self._in_flight.values() for entry in one.entries}
         must(groups.isdisjoint(busy), "one append at a time", *sorted(groups & busy))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
 from rota.errors import Code
 from rota.model.request import Request
@@ -30,6 +32,11 @@ class Weather(Shaky):
         self._draws = chance
         self._tally = tally
         self._append_time = append
+        self._appends = 0
+        self.failures: dict[int, Code] = {}
+        """Appends that fail whatever the odds, by their number."""
+        self.loses: Callable[[str, Request | None], bool] = lambda sender, request: False
+        """Requests that are lost whatever the odds."""
 
     def clear_up(self) -> None:
         """Nothing goes wrong from now on."""
@@ -37,6 +44,8 @@ class Weather(Shaky):
 
     def request(self, sender: str, request: Request | None, now: int) -> Fate:
         fate = super().request(sender, request, now)
+        if self.loses(sender, request):
+            fate = replace(fate, lost=True)
         if self.odds is not CLEAR:
             late = max(fate.delay, fate.reply_delay) > self.slowest
             for name, happened in (
@@ -51,9 +60,12 @@ class Weather(Shaky):
 
     def append(self, now: int) -> tuple[int, Code]:
         taken = self._draws.between(0, self._append_time)
-        if not self._draws.happens(self.odds.unwritten):
+        code = self.failures.get(self._appends, Code.NONE)
+        self._appends += 1
+        if not code and self._draws.happens(self.odds.unwritten):
+            code = self._draws.pick(FAILURES)
+        if not code:
             return taken, Code.NONE
-        code = self._draws.pick(FAILURES)
         self._tally["append failed"] += 1
         self._tally[f"append failed: {code.name}"] += 1
         return taken, code

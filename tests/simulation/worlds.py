@@ -67,6 +67,8 @@ class Arena(World):
         """What each process wants; None while it wants nothing."""
         self.disturbed: set[str] = set()
         """Processes that were frozen, stalled or slow: they may be thrown out."""
+        self.quitters: set[str] = set()
+        """Processes that have unsubscribed at some time."""
         self.closing: set[str] = set()
         self.armed = False
         self.slow_time = 0
@@ -151,7 +153,7 @@ class Arena(World):
                 self.closing.add(record.who)
             elif record.what is What.RAISED:
                 self.closing.add(record.who)
-                self.tally[f"raised {record.detail}"] += 1
+                self.tally[f"raised {str(record.detail).partition(':')[0]}"] += 1
         self._read = len(self.trace)
 
     # requests of its own
