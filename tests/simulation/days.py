@@ -11,7 +11,7 @@ TOPICS = ('["a"]', '["b"]', '["a", "b"]')
 
 
 def day(seed: int) -> str:
-    """A group of a few members, and up to six things that happen to it within an hour."""
+    """A group of a few members, and up to six things that happen to it within half an hour."""
     chance = Chance(seed)
     members = chance.between(1, 6)
     events = "".join(_event(chance, members) for _ in range(chance.between(0, 6)))
@@ -20,7 +20,7 @@ def day(seed: int) -> str:
             f'\n[[events]]\nat = "{chance.between(10, 1800)}s"\npartitions = {{a = 11, c = 2}}\n'
         )
     return f"""
-duration = "{chance.between(15, 45)}m"
+duration = "{chance.between(31, 45)}m"
 strategy = "{chance.pick(STRATEGIES)}"
 metadata_max_age = "{chance.pick(("0s", "1m", "5m"))}"
 heartbeat_drift = "{chance.pick(("0s", "20ms"))}"

@@ -94,7 +94,8 @@ def _print_partitions(simulation: Simulation, limit: int | None) -> None:
         table.add_row(plain(str(partition)), _seconds(stopped), _seconds(worst), str(times))
     console().print(table)
     if limit is not None and len(rows) > limit:
-        console().print(f"{len(rows) - limit} more partitions stood still: --all lists them")
+        more = count(len(rows) - limit, "more partition")
+        console().print(f"{more} stood still: --all lists them")
 
 
 def why(rebalance: Rebalance) -> str:
@@ -111,7 +112,7 @@ def _verdict(simulation: Simulation) -> str:
         f"{simulation.moved} moved (best balance needed {simulation.moved_min})",
     ]
     if simulation.orphaned:
-        said.append(f"{simulation.orphaned} taken over from members that were gone")
+        said.append(f"{simulation.orphaned} whose owner was gone")
     worst = simulation.worst
     if worst is None:
         said.append("nothing stood still")

@@ -104,17 +104,20 @@ class Agenda:
 
     def step(self) -> bool:
         """Moves the clock to the next entry and does it; false if there is none."""
-        at = self.next_at()
-        if at is None:
+        if self.next_at() is None:
             return False
-        entry = heapq.heappop(self._heap)[3]
+        self.do_next()
+        return True
+
+    def do_next(self) -> None:
+        """Does what :meth:`next_at` has just told of."""
+        at, _, _, entry = heapq.heappop(self._heap)
         entry.queued = entry.at = NEVER
         self.now = at
         self.steps += 1
         if not entry.beat:
             self.news_at = at
         entry.action(entry.given)
-        return True
 
     def pending(self) -> list[Entry]:
         """Everything that is to happen, in no order."""

@@ -233,7 +233,7 @@ class Process:
                     stage.mark_news()
                 self.link.send(command.request_id, command.request)
             case StopTimer():
-                entry = self.timers.pop(command.timer, None)
+                entry = self.timers.get(command.timer)
                 if entry is not None:
                     stage.agenda.cancel(entry)
             case SetAssignment():
@@ -267,6 +267,7 @@ class Process:
                 assert_never(command)
 
     def _start_timer(self, command: StartTimer) -> None:
+        # an entry is kept when its timer fires, for it will be started again
         entry = self.timers.get(command.timer)
         if entry is None:
             beat = command.timer in BEATING
@@ -278,7 +279,6 @@ class Process:
         if self.frozen_until > self._stage.now:
             self._stage.agenda.move(self.timers[timer], self.frozen_until)
             return
-        del self.timers[timer]
         if timer is not Timer.HEARTBEAT:  # the others are there to be moved, not to fire
             self._stage.mark_news()
         self.handle(TimerFired(timer))

@@ -15,6 +15,7 @@ import numpy as np
 from rota.assignors import exact
 from rota.assignors.claims import previous_owners
 from rota.assignors.problem import Problem
+from rota.errors import FormatError
 from rota.formats import assignment, subscription
 from rota.group.event import Happened
 from rota.member.event import Call
@@ -67,16 +68,17 @@ class _Settled:
 
     @classmethod
     def of(cls, saved: GroupSaved, names: Mapping[str, str]) -> _Settled:
-        keys = {member: member.static_id or member.member_id for member in saved.members}
+        members = saved.members
+        keys = [member.static_id or member.member_id for member in members]
+        told = subscription.decode_all([(member.subscription, None) for member in members])
         return cls(
-            {key: _topics(member) for member, key in keys.items()},
-            {key: _owned(member) for member, key in keys.items()},
-            {key: names.get(member.member_id, key) for member, key in keys.items()},
+            {
+                key: () if isinstance(one, FormatError) else one.topics
+                for key, one in zip(keys, told, strict=True)
+            },
+            {key: _owned(member) for key, member in zip(keys, members, strict=True)},
+            {key: names.get(m.member_id, key) for key, m in zip(keys, members, strict=True)},
         )
-
-
-def _topics(member: SavedMember) -> tuple[str, ...]:
-    return subscription.decode(member.subscription).topics
 
 
 def _owned(member: SavedMember) -> Partitions:

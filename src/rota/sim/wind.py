@@ -71,7 +71,7 @@ def on(stage: Stage, processes: Iterable[Process], limit: int) -> int | None:
     if not shifts:
         return None
     agenda.shift(shifts)
-    return land if short else land + calm(stage)
+    return land + 1 if short else land + calm(stage)
 
 
 def _sorted_out(
@@ -82,7 +82,7 @@ def _sorted_out(
     loops: dict[object, _Cycle] = {}
     for process in processes:
         heartbeat = process.timers.get(Timer.HEARTBEAT)
-        if heartbeat is not None and heartbeat.set_at >= recent:
+        if heartbeat is not None and heartbeat.pending and heartbeat.set_at >= recent:
             heart = _Cycle(heartbeat, process.program.config.heartbeat_interval)
             hearts[process] = hearts[process.machine.member_id] = heart
         loop = process.loop

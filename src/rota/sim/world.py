@@ -102,19 +102,20 @@ class World:
         """Lets everything happen that is due up to this moment, that included."""
         agenda = self._stage.agenda
         while (due := agenda.next_at()) is not None and due <= time:
-            if self._skip and due >= self._skip_from:
-                self._try_to_skip(due, time)
-            agenda.step()
+            if not (self._skip and due >= self._skip_from and self._wound_on(due, time)):
+                agenda.do_next()
         agenda.now = max(agenda.now, time)
 
-    def _try_to_skip(self, due: int, limit: int) -> None:
+    def _wound_on(self, due: int, limit: int) -> bool:
+        """Winds the clocks on, if that may be done now."""
         stage = self._stage
         quiet_from = stage.agenda.news_at + wind.calm(stage)
         if due < quiet_from:
             self._skip_from = quiet_from
-            return
+            return False
         again = wind.on(stage, self.processes.values(), limit)
         self._skip_from = due + wind.calm(stage) if again is None else again
+        return again is not None
 
     def run_until_quiet(self, limit: int) -> bool:
         """Runs until nothing but heartbeats and polls has happened for a while, and nothing else
