@@ -66,11 +66,12 @@ def check_settled(arena: Arena) -> None:
 
 def _check_timers(arena: Arena) -> None:
     """A coordinator waits for its members' next heartbeats, and for nothing else."""
-    groups = arena.desk.stored.groups.values()
+    desk = arena.desk
+    stable = [name for name, live in desk.live.items() if live.state is State.STABLE]
     wanted = {
-        TimerKey(TimerKind.SESSION, group.saved.group, member.member_id)
-        for group in groups
-        for member in group.saved.members
+        TimerKey(TimerKind.SESSION, name, member.member_id)
+        for name in stable
+        for member in desk.stored.groups[name].saved.members
     }
     found = set(arena.timers) - {TimerKey(TimerKind.RETENTION)}
     must(found == wanted, "no timer is left over", *(found ^ wanted))
