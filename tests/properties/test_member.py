@@ -55,7 +55,7 @@ from rota.model.reply import (
     Reply,
     SyncReply,
 )
-from rota.model.request import CommitOffsets, Heartbeat, Join, Request, Sync
+from rota.model.request import CommitOffsets, Heartbeat, Join, Leave, Request, Sync
 from rota.model.topic import Cluster, Partitions, TopicPartition
 
 STRATEGIES = ("range", "cooperative-sticky", "range,cooperative-sticky", "sticky")
@@ -294,6 +294,56 @@ class Chaos:
         self.closing = True
         self.give(CloseAsked(self.random.choice((None, self.now + 30_000))))
 
+    def recover(self) -> None:
+        """Faults stop, and the application polls on: the member ends up in its group."""
+        self.give(Subscribed(("t0", "t1")))
+        for _ in range(300):
+            if self.is_settled():
+                return
+            if self.calls:
+                self.give(ListenerReturned(self.calls.pop().call_id))
+            elif self.requests:
+                self.answer_well()
+            elif self.finding:
+                self.finding = False
+                self.give(CoordinatorFound())
+            elif self.asked_metadata:
+                self.asked_metadata = False
+                self.give(MetadataUpdated(Cluster({"t0": 3, "t1": 3})))
+            elif Timer.RETRY in self.timers:
+                self.wait()
+            else:
+                self.poll()
+        raise AssertionError("the member does not get into its group")
+
+    def answer_well(self) -> None:
+        number = min(self.requests)
+        request = self.requests.pop(number)
+        reply: Reply = HeartbeatReply()
+        match request:
+            case Join():
+                self.generation += 1
+                reply = JoinReply(
+                    member_id=request.member_id or f"me-{self.generation}",
+                    generation=self.generation,
+                    protocol=request.protocols[0].name,
+                    leader="other",
+                )
+            case Sync():
+                mine = Partitions.of({"t0": (0, 1)})
+                reply = SyncReply(assignment=assignment.encode(Assignment(mine)))
+            case CommitOffsets(offsets=offsets):
+                reply = CommitReply(codes=dict.fromkeys(offsets, Code.NONE))
+            case Leave():
+                reply = LeaveReply()
+            case _:
+                pass
+        self.give(Answered(number, reply))
+
+    def is_settled(self) -> bool:
+        busy = self.calls or self.requests or self.finding or not self.in_poll
+        return self.machine.state is State.STABLE and not busy
+
     def calm(self) -> None:
         """Everything under way ends, and the application closes."""
         if not self.closing:
@@ -327,6 +377,16 @@ def run(seed: int, steps: int) -> Chaos:
 @given(seed=st.integers(0, 10**9))
 def test_a_member_bears_anything_and_can_always_be_closed(seed: int) -> None:
     run(seed, 150)
+
+
+@given(seed=st.integers(0, 10**9))
+def test_a_member_gets_into_its_group_when_faults_stop(seed: int) -> None:
+    chaos = Chaos(seed)
+    chaos.subscribe()
+    for _ in range(150):
+        chaos.step()
+    if not chaos.closing and chaos.machine.state is not State.FENCED:
+        chaos.recover()
 
 
 @pytest.mark.nightly

@@ -13,16 +13,13 @@ from rota.member.event import (
     Answered,
     Call,
     CallListener,
-    CloseAsked,
     Command,
     CommitAsked,
     CoordinatorFound,
-    CoordinatorMissing,
     Event,
     FindCoordinator,
     ListenerReturned,
     MetadataUpdated,
-    Note,
     PollBegan,
     PollEnded,
     Raise,
@@ -48,7 +45,7 @@ from rota.model.reply import (
     Reply,
     SyncReply,
 )
-from rota.model.request import CommitOffsets, Heartbeat, Join, Leave, Request, Sync
+from rota.model.request import CommitOffsets, Heartbeat, Join, Request, Sync
 from rota.model.topic import Cluster, Partitions, TopicPartition
 
 ME = "me-1"
@@ -123,11 +120,10 @@ class Driver:
             self.moves.add((before, after))
             assert (before, after) in MOVES
         self.log += commands
-        for command in commands:
-            commands = commands + self._do(command)
-        return commands
+        follows = [event for command in commands for event in self._do(command)]
+        return commands + [command for event in follows for command in self.give(event)]
 
-    def _do(self, command: Command) -> list[Command]:
+    def _do(self, command: Command) -> list[Event]:
         match command:
             case Send(number, request):
                 self.open[number] = request
@@ -138,19 +134,21 @@ class Driver:
             case CallListener():
                 self.calls.append(command)
                 if self.answers_listener:
-                    return self.give(ListenerReturned(command.call_id))
+                    return [ListenerReturned(command.call_id)]
             case RequestMetadata() if self.gives_metadata:
-                return self.give(MetadataUpdated(Cluster(self.metadata)))
+                return [MetadataUpdated(Cluster(self.metadata))]
         return []
 
-    def pass_time(self, duration: int) -> list[Command]:
-        """Timers that become due fire, in order."""
+    def pass_time(self, duration: int, *, alive: bool = False) -> list[Command]:
+        """Timers that become due fire, in order; if ``alive``, heartbeats are answered."""
         commands: list[Command] = []
         end = self.now + duration
         while self.timers and min(self.timers.values()) <= end:
             timer = min(self.timers, key=lambda one: (self.timers[one], one.value))
             self.now = max(self.now, self.timers.pop(timer))
             commands += self.give(TimerFired(timer))
+            if alive and timer is Timer.HEARTBEAT:
+                commands += self.beat_answered()
         self.now = end
         return commands
 
@@ -216,6 +214,9 @@ class Driver:
             ),
         )
 
+    def refuse_join(self, code: Code) -> list[Command]:
+        return self.answer(Join, JoinReply(code=code))
+
     def answer_sync(self, *names: str) -> list[Command]:
         return self.answer(Sync, SyncReply(assignment=given(*names)))
 
@@ -232,6 +233,11 @@ class Driver:
         """The next heartbeat goes out, and is answered."""
         commands = self.pass_time(self.timers[Timer.HEARTBEAT] - self.now)
         return commands + self.beat_answered(code)
+
+    def beat_at_once(self, code: Code) -> list[Command]:
+        """As if a heartbeat had been due just now."""
+        del self.timers[Timer.HEARTBEAT]
+        return self.give(TimerFired(Timer.HEARTBEAT)) + self.beat_answered(code)
 
     def beat_answered(self, code: Code = Code.NONE) -> list[Command]:
         return self.answer(Heartbeat, HeartbeatReply(code=code))
@@ -277,22 +283,3 @@ def raised(commands: Iterable[Command]) -> list[Exception]:
 
 def requests(commands: Iterable[Command]) -> list[Request]:
     return [command.request for command in of(Send, commands)]
-
-
-__all__ = [
-    "ME",
-    "OTHER",
-    "CloseAsked",
-    "CommitOffsets",
-    "CoordinatorMissing",
-    "Driver",
-    "Leave",
-    "Note",
-    "at",
-    "given",
-    "of",
-    "raised",
-    "requests",
-    "told",
-    "tp",
-]

@@ -11,6 +11,7 @@ from rota.sim.rebalance import Rebalance
 from rota.sim.result import Simulation
 
 SHOWN_REBALANCES = 30
+SHOWN_PARTITIONS = 3
 SHOWN_NOTES = 5
 KEY = """\
 took: from the call to join until every member has its part; rounds: cooperative ones take two
@@ -32,6 +33,9 @@ def print_simulation(simulation: Simulation, width: int, *, everything: bool) ->
     screen.print()
     shown = len(simulation.rebalances) if everything else SHOWN_REBALANCES
     _print_rebalances(simulation, shown)
+    if simulation.stops:
+        screen.print()
+        _print_partitions(simulation, None if everything else SHOWN_PARTITIONS)
     screen.print()
     screen.print(KEY)
     screen.print()
@@ -76,6 +80,24 @@ def _print_rebalances(simulation: Simulation, limit: int) -> None:
         console().print(f"{len(simulation.rebalances) - limit} more rebalances: --all lists them")
 
 
+def _print_partitions(simulation: Simulation, limit: int | None) -> None:
+    """Those that stood still the longest."""
+    rows = [
+        (sum(stop.time for stop in stops), max(stop.time for stop in stops), partition, len(stops))
+        for partition, stops in simulation.stops_by_partition.items()
+    ]
+    rows.sort(key=lambda row: (-row[0], row[2]))
+    table = empty_table("partition", "stopped", "worst", "times")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for stopped, worst, partition, times in rows[:limit]:
+        table.add_row(plain(str(partition)), _seconds(stopped), _seconds(worst), str(times))
+    console().print(table)
+    if limit is not None and len(rows) > limit:
+        more = count(len(rows) - limit, "more partition")
+        console().print(f"{more} stood still: --all lists them")
+
+
 def why(rebalance: Rebalance) -> str:
     """The coordinator's reason, shorter."""
     text = rebalance.reason.rpartition(" (group was ")[0] or rebalance.reason
@@ -90,7 +112,7 @@ def _verdict(simulation: Simulation) -> str:
         f"{simulation.moved} moved (best balance needed {simulation.moved_min})",
     ]
     if simulation.orphaned:
-        said.append(f"{simulation.orphaned} taken over from members that were gone")
+        said.append(f"{simulation.orphaned} whose owner was gone")
     worst = simulation.worst
     if worst is None:
         said.append("nothing stood still")
@@ -169,16 +191,16 @@ def _named(simulation: Simulation) -> str:
 
 def _advice(own: Simulation, choice: Simulation) -> str:
     if _rank(choice) == _rank(own):
-        return f"best here: {_named(own)}: no policy lets partitions stand still for less"
+        return f"best here, by standstill: {_named(own)}: under no other policy is there less"
     worst, before = choice.worst, own.worst
-    said = [
-        f"{_seconds(choice.stopped)} of standstill instead of {_seconds(own.stopped)}",
-        f"the longest {_seconds(worst.time if worst else 0)} instead of "
-        f"{_seconds(before.time if before else 0)}",
-        f"{choice.moved} moved instead of {own.moved}",
-        f"{len(choice.rebalances)} rebalances instead of {len(own.rebalances)}",
+    pairs = [
+        ("stopped", _seconds(choice.stopped), _seconds(own.stopped)),
+        ("worst", _seconds(worst.time if worst else 0), _seconds(before.time if before else 0)),
+        ("moved", str(choice.moved), str(own.moved)),
+        ("rebalances", str(len(choice.rebalances)), str(len(own.rebalances))),
     ]
-    return f"best here: {_named(choice)}: {'; '.join(said)}"
+    said = [f"{what} {new} instead of {old}" for what, new, old in pairs if new != old]
+    return f"best here, by standstill: {_named(choice)}: {', '.join(said)}"
 
 
 def _print_notes(notes: Sequence[str], limit: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from rich.text import Text
 
@@ -47,8 +47,8 @@ def picture(simulation: Simulation, width: int, *, everything: bool = False) -> 
     ]
     for name, label in zip(shown, labels, strict=True):
         line = Text(_fitted(label, margin))
-        for doing, mark in _cells(rows[name], edges):
-            line.append(mark, STYLES[doing])
+        for doing, cells in groupby(_cells(rows[name], edges), key=lambda cell: cell[0]):
+            line.append("".join(mark for _, mark in cells), STYLES[doing])
         lines.append(line)
     if len(rows) > len(shown):
         lines.append(Text(f"... {len(rows) - len(shown)} more: --all shows them"))

@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
-from rota.assignors.registry import BUILT_IN, resolve
-from rota.assignors.sticky import SOLVERS, check_solver
-from rota.cli import outcome
-from rota.errors import InputError
-from rota.sim.policy import Policy, compared
-from rota.sim.result import Simulation
-from rota.sim.scenario import Scenario, read_scenario
-from rota.sim.simulate import play
+from rota.assignors.sticky import SOLVERS
 
 DESCRIPTION = """\
 Plays a scenario (members join, crash, stall, restart; partitions are added; pods are deployed)
@@ -124,96 +112,10 @@ def _add_output(output: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Prints what came of it; true if the limit on standstill is exceeded."""
-    if args.compare and args.max_stopped is not None:
-        args.error("--max-stopped needs one policy: it does not go with --compare")
-    check_solver(args.solver)
-    _let_modules_be_found(args.strategy or ())
-    scenario = _scenario(args.scenario)
-    if args.compare:
-        _compare(scenario, args)
-        return False
-    strategy = _listed(args.strategy) or None
-    policy = Policy(strategy=strategy, solver=args.solver, static=args.static)
-    with _progress(1) as told:
-        simulation = play(scenario, policy, args.seed, progress=told)
-    if args.json:
-        _print_json(simulation.to_dict())
-    else:
-        outcome.print_simulation(simulation, _width(args), everything=args.all)
-    return _exceeded(simulation, args.max_stopped)
+    """Plays the scenario; true if the limit on standstill is exceeded."""
+    from rota.cli import play  # noqa: PLC0415 (other commands do without the simulator)
 
-
-def _compare(scenario: Scenario, args: argparse.Namespace) -> None:
-    policies = [Policy(solver=args.solver), *_policies(args)]
-    with _progress(len(policies)) as told:
-        found = [play(scenario, policy, args.seed, progress=told) for policy in policies]
-    if args.json:
-        best = outcome.best(found)
-        rows = [simulation.summary() for simulation in found]
-        _print_json({"compare": rows, "best": best.policy.label})
-    else:
-        outcome.print_comparison(found)
-
-
-def _policies(args: argparse.Namespace) -> list[Policy]:
-    """Every built-in strategy, and those the user named beside them."""
-    memberships = (False, True) if args.static is None else (args.static,)
-    named = [name for name in _listed(args.strategy) if resolve(name).name not in BUILT_IN]
-    own = [
-        Policy(strategy=name, solver=args.solver, static=static)
-        for name in named
-        for static in memberships
-    ]
-    return [policy for policy in compared(args.solver) if policy.static in memberships] + own
-
-
-def _exceeded(simulation: Simulation, limit: float | None) -> bool:
-    if limit is None or simulation.stopped <= limit * 1000:
-        return False
-    print(  # noqa: T201
-        f"rota: partitions stood still for {simulation.stopped / 1000:,.1f} seconds, more than "
-        f"--max-stopped {limit:g}",
-        file=sys.stderr,
-    )
-    return True
-
-
-def _scenario(path: str) -> Scenario:
-    if path == "-":
-        return read_scenario(sys.stdin.read(), "standard input")
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file: {error.reason}") from None
-    return read_scenario(text, path)
-
-
-def _width(args: argparse.Namespace) -> int:
-    width: int | None = args.width
-    return shutil.get_terminal_size().columns if width is None else width
-
-
-@contextmanager
-def _progress(plays: int) -> Iterator[Callable[[float], None] | None]:
-    """A bar on standard error, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console  # noqa: PLC0415 (only where somebody looks)
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("simulating", total=plays)
-        done = 0.0
-
-        def told(share: float) -> None:
-            nonlocal done
-            bar.update(task, completed=done + share)
-            if share == 1:
-                done += 1
-
-        yield told
+    return play.run(args)
 
 
 def _number(what: str, least: int, most: int) -> Callable[[str], int]:
@@ -233,17 +135,3 @@ def _seconds(text: str) -> float:
     if not 0 <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
-
-
-def _let_modules_be_found(strategies: Sequence[str]) -> None:
-    """A strategy named as package.module:Class may lie in the folder the command is run in."""
-    if any(":" in strategy for strategy in strategies) and "" not in sys.path:
-        sys.path.insert(0, "")
-
-
-def _listed(strategies: Sequence[str] | None) -> list[str]:
-    return [name.strip() for listed in strategies or () for name in listed.split(",")]
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))  # noqa: T201

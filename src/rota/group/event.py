@@ -155,7 +155,6 @@ class Happened(enum.Enum):
     """Members were removed because they did not join in time, or did not sync in time."""
     REPLACED = "replaced"
     """A static member came back under a new member id."""
-    FENCED = "fenced"
     REFUSED = "refused"
     FAILED = "failed"
     """The journal could not be written."""

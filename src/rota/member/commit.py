@@ -181,18 +181,20 @@ class Commits:
         for commit in list(self._active):
             if commit.request is None and commit.retry_at is None:
                 self._try(commit)
+        self._set_timer()
 
     def fail_waiting(self) -> None:
-        """The coordinator was not found: only a synchronous commit goes on waiting for it.
+        """The coordinator was not found: only a synchronous commit is tried again.
 
-        The others are not tried again, or a later commit could be overtaken by an earlier one.
+        If the others were, a later commit could be overtaken by an earlier one.
         """
         for commit in list(self._active):
-            if commit.kind is not Kind.SYNC and commit.request is None:
+            if commit.request is None and commit.retry_at is None:
                 error = RetriableCommitFailed(
                     "the coordinator was not found", Code.COORDINATOR_NOT_AVAILABLE
                 )
                 self._finish(commit, error)
+        self._set_timer()
 
     # Answers
 
@@ -334,20 +336,23 @@ class Commits:
                 self._set_timer()
 
     def _set_timer(self) -> None:
-        """The timer stands at the first retry or deadline of all synchronous commits."""
+        due = self._next_due()
+        if due is None:
+            self.outbox.stop(Timer.SYNC_COMMIT)
+        else:
+            self.outbox.start(Timer.SYNC_COMMIT, due)
+
+    def _next_due(self) -> int | None:
+        """The first retry or deadline of all synchronous commits."""
         waiting = [one for one in self._active if one.kind is Kind.SYNC]
         times = [one.waits_until for one in (*waiting, *self._held)]
         times += [one.retry_at for one in waiting if one.retry_at is not None]
-        if times:
-            self.outbox.start(Timer.SYNC_COMMIT, min(times))
-        else:
-            self.outbox.stop(Timer.SYNC_COMMIT)
+        return min(times, default=None)
 
     def check_invariants(self) -> None:
         """What must be true after every event."""
         timers = self.outbox.timers
-        waits = bool(self._held) or any(one.kind is Kind.SYNC for one in self._active)
-        assert waits == (Timer.SYNC_COMMIT in timers), "a synchronous commit without its timer"
+        assert timers.get(Timer.SYNC_COMMIT) == self._next_due(), "commits without their timer"
         for commit in self._active:
             assert not commit.is_done
             assert commit.request is None or commit.request in self.session.open

@@ -170,14 +170,11 @@ class Machine:
         if not self._handover.is_calling:
             self._outbox.stop(Timer.POLL)
         self._commits.run_callbacks()
-        if self.state is State.FENCED and not self._errors:
-            self._report(Fenced(str(self._session.fenced), Code.FENCED_INSTANCE_ID))
 
     def _end_poll(self) -> None:
         self._in_poll = False
         self._expect_poll()
-        if self._has_raised:
-            self._joiner.halted = False
+        self._joiner.halted = False
 
     def _expect_poll(self) -> None:
         if self._watch.subscribed and self.state not in OVER:
@@ -255,9 +252,8 @@ class Machine:
                 break
         if self._wants_coordinator():
             self._session.find()
-        if self._in_poll and self._errors and self._steps is None and not self._has_raised:
-            self._has_raised = True
-            self._outbox.put(Raise(self._errors.popleft()))
+        if self._in_poll and self._steps is None and not self._has_raised:
+            self._raise_one()
 
     def _wants_coordinator(self) -> bool:
         if self._commits.wants_coordinator or self.state in IN_GENERATION:
@@ -333,6 +329,14 @@ class Machine:
 
     def _report(self, error: Exception) -> None:
         self._errors.append(error)
+
+    def _raise_one(self) -> None:
+        """What a poll raises; one that is fenced raises it in every poll."""
+        if self.state is State.FENCED and not self._errors:
+            self._report(Fenced(str(self._session.fenced), Code.FENCED_INSTANCE_ID))
+        if self._errors:
+            self._has_raised = True
+            self._outbox.put(Raise(self._errors.popleft()))
 
     def _raise_all(self) -> None:
         """The application waits for the end of this procedure, not for a poll."""

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-Action: TypeAlias = Callable[[Any], None]
+Action: TypeAlias = Callable[[Any], object]
 
 NEVER = -1
 
@@ -45,10 +45,14 @@ class Entry:
 class Agenda:
     """A virtual clock and all that is to happen."""
 
-    __slots__ = ("_count", "_heap", "now")
+    __slots__ = ("_count", "_heap", "news_at", "now", "steps")
 
     def __init__(self) -> None:
         self.now = 0
+        self.steps = 0
+        """How many entries have been done."""
+        self.news_at = 0
+        """When something last happened that does not recur while nothing happens."""
         self._count = 0
         self._heap: list[tuple[int, int, int, Entry]] = []
 
@@ -106,6 +110,9 @@ class Agenda:
         entry = heapq.heappop(self._heap)[3]
         entry.queued = entry.at = NEVER
         self.now = at
+        self.steps += 1
+        if not entry.beat:
+            self.news_at = at
         entry.action(entry.given)
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 LONGEST = 366 * UNITS["d"]
@@ -13,7 +14,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[dhms])\s*")
 
 def parse(text: str) -> int:
     """Milliseconds; ValueError if the text is not a time."""
-    total, position, last = 0.0, 0, LONGEST + 1
+    total, position, last = Fraction(0), 0, LONGEST + 1
     stripped = text.strip()
     while position < len(stripped):
         found = _PART.match(stripped, position)
@@ -21,9 +22,9 @@ def parse(text: str) -> int:
             position = -1
             break
         last = UNITS[found[2]]
-        total += float(found[1]) * last
+        total += Fraction(found[1]) * last
         position = found.end()
-    if position <= 0 or total != int(total):
+    if position <= 0 or total.denominator != 1:
         raise ValueError(f'{text!r} is not a time such as "90s", "5m", "1h30m" or "250ms"')
     if total > LONGEST:
         raise ValueError(f"{text!r} is more than a year")

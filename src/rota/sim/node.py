@@ -169,7 +169,6 @@ class Node:
             return
         now = self._stage.now
         if code is not Code.NONE:
-            self._stage.news_at = now
             self._carry_out(self.coordinator.handle(AppendFailed(append.ticket, code), now))
             return
         self.journal += append.entries
@@ -215,7 +214,7 @@ class Node:
 
     def _append(self, append: Append) -> None:
         stage = self._stage
-        stage.news_at = stage.now
+        stage.mark_news()
         if self._dies_at(Boundary.BEFORE_APPEND):
             return
         delay, code = stage.nature.append(stage.now)

@@ -119,6 +119,7 @@ class Process:
         self._calls = 0
         """Listener calls that have not returned."""
         self._closing = False
+        self._stalled = False
         self._commits = 0
         stage.expect_period(program.config.heartbeat_interval)
         stage.expect_period(program.processing)
@@ -138,7 +139,7 @@ class Process:
 
     def leave(self) -> None:
         """The application closes its consumer, once it is done with what it has in hand."""
-        if self._closing:
+        if self._closing or not self._ready(lambda _: self.leave()):
             return
         self._closing = True
         self._stage.tell(What.LEAVING, self.name)
@@ -147,22 +148,29 @@ class Process:
 
     def pause(self, time: int) -> None:
         """The whole process is frozen: a long garbage collection, SIGSTOP, a suspended machine."""
-        self._stage.tell(What.PAUSED, self.name)
+        if self.frozen_until <= self._stage.now:
+            self._stage.tell(What.PAUSED, self.name)
+            self._stage.agenda.add(self._stage.now + time, self._resume)
         self.frozen_until = max(self.frozen_until, self._stage.now + time)
-        self._stage.agenda.add(self.frozen_until, self._resume)
 
     def _resume(self, _: object) -> None:
-        if self.alive and self._stage.now >= self.frozen_until:
+        if self._ready(self._resume):
             self._stage.tell(What.RESUMED, self.name)
 
     def stall(self, time: int) -> None:
         """The application stays outside of poll; heartbeats go on."""
-        self._stage.tell(What.STALLED, self.name)
+        if not self._ready(lambda _: self.stall(time)):
+            return
+        if not self._stalled:
+            self._stalled = True
+            self._stage.tell(What.STALLED, self.name)
         self.stalled_until = max(self.stalled_until, self._stage.now + time)
         self._leave_poll_if_due()
 
     def slow_down(self, processing: int) -> None:
         """From its next poll on, the application works so long on what it got."""
+        if not self._ready(lambda _: self.slow_down(processing)):
+            return
         self._stage.tell(What.SLOWED, self.name, processing)
         self._stage.expect_period(processing)
         self.processing = processing
@@ -170,11 +178,15 @@ class Process:
 
     def subscribe(self, topics: tuple[str, ...], pattern: str | None = None) -> None:
         """The application subscribes to something else."""
+        if not self._ready(lambda _: self.subscribe(topics, pattern)):
+            return
         self._stage.tell(What.SUBSCRIBED, self.name, (topics, pattern))
         self.handle(Subscribed(topics, pattern))
 
     def commit(self, *, wait: int | None = None) -> None:
         """The application commits its positions, and waits so long for it, or not at all."""
+        if not self._ready(lambda _: self.commit(wait=wait)):
+            return
         self._commits += 1
         until = None if wait is None else self._stage.now + wait
         self.handle(CommitAsked(self._commits, None, until))
@@ -218,7 +230,7 @@ class Process:
                 if self.link is None or not self.link.is_open:
                     self.link = Link(stage, self._node, self)
                 if type(command.request) is not Heartbeat:
-                    stage.news_at = stage.now
+                    stage.mark_news()
                 self.link.send(command.request_id, command.request)
             case StopTimer():
                 entry = self.timers.pop(command.timer, None)
@@ -240,7 +252,7 @@ class Process:
                 error = None if command.error is None else type(command.error).__name__
                 stage.tell(What.COMMIT, self.name, error)
             case CallInterceptors():
-                stage.news_at = stage.now
+                stage.mark_news()
             case Raise():
                 stage.tell(
                     What.RAISED, self.name, f"{type(command.error).__name__}: {command.error}"
@@ -267,11 +279,13 @@ class Process:
             self._stage.agenda.move(self.timers[timer], self.frozen_until)
             return
         del self.timers[timer]
+        if timer is not Timer.HEARTBEAT:  # the others are there to be moved, not to fire
+            self._stage.mark_news()
         self.handle(TimerFired(timer))
 
     def _look_for_coordinator(self) -> None:
         stage = self._stage
-        stage.news_at = stage.now
+        stage.mark_news()
         if self.link is not None:  # what was sent through it has been given up
             self.link.close()
             self.link = None
@@ -285,7 +299,6 @@ class Process:
 
     def _see_cluster(self, _: object) -> None:
         if self._ready(self._see_cluster):
-            self._stage.news_at = self._stage.now
             self.handle(MetadataUpdated(self._cluster()))
 
     def _call_listener(self, command: CallListener) -> None:
@@ -301,7 +314,6 @@ class Process:
     def _listener_returned(self, given: tuple[int, Exception | None]) -> None:
         if self._ready(self._listener_returned, given):
             self._calls -= 1
-            self._stage.news_at = self._stage.now
             self.handle(ListenerReturned(*given))
 
     def _give_up(self, _: object) -> None:
@@ -310,7 +322,7 @@ class Process:
             self.leave()
 
     def _ready(self, action: Callable[..., None], given: object = None) -> bool:
-        """False if the process is gone, or frozen: then it acts later."""
+        """False if the process is gone, or frozen: then it acts when it goes on."""
         if not self.alive:
             return False
         if self.frozen_until > self._stage.now:
@@ -340,7 +352,8 @@ class Process:
             self.loop.beat = False
             self._stage.agenda.move(self.loop, later)
             return
-        if not self.loop.beat:
+        if self._stalled:
+            self._stalled = False
             self._stage.tell(What.WOKEN, self.name)
         self.loop = None
         if self._closing:

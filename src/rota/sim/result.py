@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rota.model.entry import ClassicEntry
+from rota.model.topic import TopicPartition
 from rota.sim.policy import Policy
 from rota.sim.rebalance import Rebalance
 from rota.sim.scenario import Scenario
@@ -61,18 +62,22 @@ class Simulation:
         """The longest time that a partition stood still."""
         return max(self.stops, key=lambda stop: (stop.time, -stop.since), default=None)
 
+    @cached_property
+    def stops_by_partition(self) -> Mapping[TopicPartition, tuple[Stop, ...]]:
+        """When each partition stood still; those that never did are left out."""
+        found: dict[TopicPartition, list[Stop]] = {}
+        for stop in sorted(self.stops):
+            found.setdefault(stop.partition, []).append(stop)
+        return {partition: tuple(stops) for partition, stops in found.items()}
+
     @property
     def idle(self) -> int:
         """The most members that had nothing to do after a rebalance."""
         return max((len(rebalance.idle) for rebalance in self.rebalances), default=0)
 
     def stopped_in(self, rebalance: Rebalance) -> tuple[Stop, ...]:
-        """What stood still until this rebalance was over, or in it."""
-        return tuple(
-            stop
-            for stop in self.stops
-            if stop.since <= rebalance.end and rebalance.start <= stop.until <= rebalance.end
-        )
+        """What stood still until this rebalance gave it to somebody."""
+        return tuple(stop for stop in self.stops if rebalance.start <= stop.until <= rebalance.end)
 
     def to_dict(self) -> dict[str, object]:
         """As plain values, for JSON."""
@@ -81,7 +86,14 @@ class Simulation:
             "seed": self.seed,
             "duration_ms": self.scenario.duration,
             "timeline": [self._rebalance(rebalance) for rebalance in self.rebalances],
-            "partitions": self._partitions(),
+            "partitions": {
+                str(partition): {
+                    "stopped_ms": sum(stop.time for stop in stops),
+                    "worst_ms": max(stop.time for stop in stops),
+                    "stops": len(stops),
+                }
+                for partition, stops in self.stops_by_partition.items()
+            },
             "notes": list(self.notes),
         }
 
@@ -122,15 +134,3 @@ class Simulation:
             "stopped_partitions": len({stop.partition for stop in stops}),
             "stopped_ms": sum(stop.time for stop in stops),
         }
-
-    def _partitions(self) -> Mapping[str, object]:
-        """How long each partition stood still, and how often."""
-        found: dict[str, dict[str, int]] = {}
-        for stop in sorted(self.stops):
-            entry = found.setdefault(
-                str(stop.partition), {"stopped_ms": 0, "worst_ms": 0, "stops": 0}
-            )
-            entry["stopped_ms"] += stop.time
-            entry["worst_ms"] = max(entry["worst_ms"], stop.time)
-            entry["stops"] += 1
-        return found

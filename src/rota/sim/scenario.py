@@ -16,152 +16,27 @@ from rota.assignors.registry import DEFAULT_LIST, StrategyList, common_protocol,
 from rota.errors import InputError
 from rota.model.config import MINUTE, GroupConfig
 from rota.model.topic import MAX_PARTITIONS
+from rota.sim.happening import (
+    CoordinatorStops,
+    Crashes,
+    Deploys,
+    Grows,
+    Happening,
+    Joins,
+    Leaves,
+    Members,
+    Pauses,
+    Restarts,
+    Slows,
+    Stalls,
+    Subscribes,
+)
 from rota.sim.source import Source, Table
 
 GROUP = GroupConfig()
 SECOND = 1_000
 MOST_MEMBERS = 10_000
 """Beyond this a number in a scenario is a slip."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Members:
-    """Members that are alike: ``name-0``, ``name-1``, ..., or one with just this name."""
-
-    name: str
-    names: tuple[str, ...]
-    topics: tuple[str, ...]
-    pattern: str | None
-    static: bool
-    strategy: StrategyList | None
-    """None: the scenario's."""
-    joins: int
-    apart: int
-    """How long after each other they join."""
-    session: int
-    heartbeat: int
-    max_poll: int
-    processing: int
-    listener: int
-    auto_commit: bool
-
-
-# What happens; ``at`` is in milliseconds from the start, ``names`` are members.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joins:
-    """New members, or some that are gone, start."""
-
-    at: int
-    names: tuple[str, ...]
-    like: Mapping[str, Members]
-    """For each name: what it is configured like."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leaves:
-    """Members close in good order."""
-
-    at: int
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crashes:
-    """Members are gone without a word."""
-
-    at: int
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stalls:
-    """Applications stay outside of poll."""
-
-    at: int
-    names: tuple[str, ...]
-    time: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pauses:
-    """Whole processes are frozen."""
-
-    at: int
-    names: tuple[str, ...]
-    time: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slows:
-    """Applications take longer between polls; for a while, or for good."""
-
-    at: int
-    names: tuple[str, ...]
-    processing: int
-    time: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restarts:
-    """Members close and are started again."""
-
-    at: int
-    names: tuple[str, ...]
-    down: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deploys:
-    """Members are replaced one after another."""
-
-    at: int
-    names: tuple[str, ...]
-    down: int
-    between: int
-    surge: bool
-    """The new one is started before the old one is told to go."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscribes:
-    """Members subscribe to other topics."""
-
-    at: int
-    names: tuple[str, ...]
-    topics: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grows:
-    """Topics get more partitions, or are made."""
-
-    at: int
-    partitions: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorStops:
-    """The group's broker is down for a while."""
-
-    at: int
-    down: int
-
-
-Happening: TypeAlias = (
-    Joins
-    | Leaves
-    | Crashes
-    | Stalls
-    | Pauses
-    | Slows
-    | Restarts
-    | Deploys
-    | Subscribes
-    | Grows
-    | CoordinatorStops
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +107,7 @@ class _Reader:
     """Reads one scenario; knows the names that have come up so far."""
 
     top: Table
+    duration: int = 0
     topics: dict[str, int] = field(default_factory=dict)
     """All topics that there ever are; while events are read, their counts so far."""
     first: dict[str, int] = field(default_factory=dict)
@@ -248,6 +124,7 @@ class _Reader:
         for event in top.tables("events"):
             if "partitions" in event:
                 self._counts(event.table("partitions"))
+        self.duration = top.time("duration", least=SECOND)
         strategy = _strategy(top) or DEFAULT_LIST
         network = top.table("network")
         network.only(("latency", "jitter", "append"))
@@ -258,7 +135,7 @@ class _Reader:
         return Scenario(
             name=top.source.name,
             group=top.text("group", "group"),
-            duration=top.time("duration", least=SECOND),
+            duration=self.duration,
             topics=first,
             members=members,
             events=tuple(
@@ -305,7 +182,7 @@ class _Reader:
             pattern=_pattern(table),
             static=table.flag("static"),
             strategy=_strategy(table),
-            joins=table.time("joins", 0),
+            joins=self._moment(table, "joins", 0),
             apart=table.time("apart", 0),
             session=session,
             heartbeat=heartbeat,
@@ -323,6 +200,12 @@ class _Reader:
                 raise table.error("name", f"{name!r} is the name of members above")
             self.families[name] = list(names)
         return members
+
+    def _moment(self, table: Table, key: str, default: int | None = None) -> int:
+        moment = table.time(key, default)
+        if moment > self.duration:
+            raise table.error(key, "is after the scenario's end (its duration)")
+        return moment
 
     def _topics(self, table: Table) -> tuple[str, ...]:
         if "topics" not in table:
@@ -343,7 +226,7 @@ class _Reader:
             raise table.error(None, f"one of {', '.join(EVENT_KEYS)} is needed; {said}")
         kind = kinds[0]
         table.only(("at", kind, *EVENT_KEYS[kind]))
-        at = table.time("at")
+        at = self._moment(table, "at")
         if kind == "partitions":
             return self._grows(table, at)
         if kind == "coordinator_down":

@@ -9,10 +9,7 @@ from typing import assert_never
 from rota.model.config import GroupConfig, MemberConfig
 from rota.sim.chance import mixed, text_number
 from rota.sim.duration import clock
-from rota.sim.network import Steady
-from rota.sim.policy import Policy
-from rota.sim.process import Process, Program
-from rota.sim.scenario import (
+from rota.sim.happening import (
     CoordinatorStops,
     Crashes,
     Deploys,
@@ -23,11 +20,14 @@ from rota.sim.scenario import (
     Members,
     Pauses,
     Restarts,
-    Scenario,
     Slows,
     Stalls,
     Subscribes,
 )
+from rota.sim.network import Steady
+from rota.sim.policy import Policy
+from rota.sim.process import Process, Program
+from rota.sim.scenario import Scenario
 from rota.sim.world import World
 
 SLICES = 50
@@ -146,10 +146,16 @@ class Script:
             case Grows():
                 self.world.set_partitions(event.partitions)
             case CoordinatorStops():
-                self.world.stop_coordinator()
-                self._later(event.down, lambda: self.world.start_coordinator(LOAD_TIME))
+                self._stop_coordinator(event.down)
             case _:
                 assert_never(event)
+
+    def _stop_coordinator(self, down: int) -> None:
+        if self.world.coordinator is None:
+            self._say("the coordinator is down already")
+            return
+        self.world.stop_coordinator()
+        self._later(down, lambda: self.world.start_coordinator(LOAD_TIME))
 
     def _each(self, names: tuple[str, ...], what: str, act: Callable[[Process], None]) -> None:
         for name in names:

@@ -10,14 +10,12 @@ from rota.sim.trace import Record, What
 class Stage:
     """Where a world plays."""
 
-    __slots__ = ("agenda", "longest_period", "nature", "news_at", "trace")
+    __slots__ = ("agenda", "longest_period", "nature", "trace")
 
     def __init__(self, nature: Nature) -> None:
         self.agenda = Agenda()
         self.nature = nature
         self.trace: list[Record] = []
-        self.news_at = 0
-        """When something last happened that was not a heartbeat, a poll or a timer moved."""
         self.longest_period = 0
         """The longest heartbeat interval, or work between two polls, of any process so far."""
 
@@ -35,8 +33,12 @@ class Stage:
 
     def tell(self, what: What, who: str, detail: object = None) -> None:
         """Records what happened."""
-        self.news_at = self.agenda.now
+        self.agenda.news_at = self.agenda.now
         self.trace.append(Record(self.agenda.now, what, who, detail))
+
+    def mark_news(self) -> None:
+        """Something happened that is not worth a record, but does not recur by itself."""
+        self.agenda.news_at = self.agenda.now
 
     def expect_period(self, period: int) -> None:
         """A process does something every so many milliseconds."""

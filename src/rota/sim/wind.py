@@ -9,14 +9,14 @@ part in it on by that many periods.
 
 This is done only if
 
-- for twice the longest period nothing has happened but such cycles, so that every process has been
-  through one of each kind and nothing waits for its next poll or heartbeat to come out;
-- the entry was set within the last period, so that it is kept alive by a cycle: the session of one
-  who has crashed, or the poll deadline of one who is stuck, is not;
+- for longer than the longest period nothing has happened but such cycles, so that every process
+  has been through one of each kind and nothing waits for its next poll or heartbeat to come out;
+- the entry belongs to a process that is in such a cycle: the session of one who has crashed, or the
+  poll deadline of one who is stuck or frozen, is not moved;
 - fates do not hang on how many messages there were (:attr:`rota.sim.network.Nature.steady`).
 
-The clocks stop short of the next thing that is to happen by two periods more, which are played in
-full: what the last heartbeats before it leave behind, in flight or in timers, is there.
+The clocks stop short of the next thing that is to happen, and the last period before it is played
+in full: what the last heartbeats before it leave behind, in flight or in timers, is there.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from rota.sim.stage import Stage
 
 
 def calm(stage: Stage) -> int:
-    """How long nothing must have happened before a world counts as quiet."""
-    return 2 * stage.window
+    """How long nothing must have happened before a world is wound on."""
+    return stage.window
 
 
 class _Cycle:
@@ -54,7 +54,8 @@ def on(stage: Stage, processes: Iterable[Process], limit: int) -> int | None:
     agenda = stage.agenda
     pending = agenda.pending()
     due = min(entry.at for entry in pending)
-    cycles, hard, soft = _sorted_out(pending, processes, due - stage.window)
+    awake = [process for process in processes if process.frozen_until <= due]
+    cycles, hard, soft = _sorted_out(pending, awake, due - stage.window)
     land = min((entry.at for entry in hard), default=limit + 1)
     land = min(land, limit + 1) - calm(stage)
     look = min((entry.at for entry in soft), default=land)
@@ -117,7 +118,7 @@ def is_quiet(stage: Stage) -> bool:
     due = stage.agenda.next_at()
     if due is None:
         return True
-    if due <= stage.news_at + calm(stage):
+    if due <= stage.agenda.news_at + 2 * stage.window:
         return False
     pending = stage.agenda.pending()
     return all(_only_recurs(entry, due - stage.window) for entry in pending)

@@ -60,6 +60,11 @@ class World:
         return self._stage.now
 
     @property
+    def steps(self) -> int:
+        """How many things have happened so far, heartbeats included."""
+        return self._stage.agenda.steps
+
+    @property
     def trace(self) -> list[Record]:
         """What happened so far."""
         return self._stage.trace
@@ -83,16 +88,15 @@ class World:
 
     def at(self, time: int, action: Callable[[], object]) -> None:
         """Does something at a moment to come."""
-
-        def act(_: object) -> None:
-            self._stage.news_at = self._stage.now
-            action()
-
-        self._stage.agenda.add(time, act)
+        self._stage.agenda.add(time, lambda _: action())
 
     def step(self) -> bool:
         """Lets the next thing happen; false if nothing is to come."""
         return self._stage.agenda.step()
+
+    def next_at(self) -> int | None:
+        """When the next thing is due; None if nothing is to come."""
+        return self._stage.agenda.next_at()
 
     def run_until(self, time: int) -> None:
         """Lets everything happen that is due up to this moment, that included."""
@@ -105,7 +109,7 @@ class World:
 
     def _try_to_skip(self, due: int, limit: int) -> None:
         stage = self._stage
-        quiet_from = stage.news_at + wind.calm(stage)
+        quiet_from = stage.agenda.news_at + wind.calm(stage)
         if due < quiet_from:
             self._skip_from = quiet_from
             return
@@ -117,11 +121,12 @@ class World:
         is to come; false if that was not reached within the limit.
         """
         agenda = self._stage.agenda
-        while (due := agenda.next_at()) is not None and due <= limit:
-            if wind.is_quiet(self._stage):
-                return True
+        while not wind.is_quiet(self._stage):
+            due = agenda.next_at()
+            if due is None or due > limit:
+                return False
             agenda.step()
-        return due is None
+        return True
 
     # processes
 

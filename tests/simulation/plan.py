@@ -1,0 +1,261 @@
+"""A world out of a seed: who is in it, what it is made of, and what will happen.
+
+Every seed switches features on and off (swarm testing): a world in which everything happens at once
+hides what happens when only a few things do.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rota.model.config import GroupConfig
+from rota.sim.chance import Chance
+from rota.sim.network import Odds
+
+SECOND = 1_000
+DUSK = 15 * SECOND
+"""So long before the end of the script nothing new happens; what broke is mended until then."""
+
+
+class Act(enum.Enum):
+    """Something that happens to a world."""
+
+    # life
+    JOIN = "a process starts"
+    LEAVE = "a process leaves"
+    ALL_LEAVE = "all processes of a group leave"
+    RESUBSCRIBE = "a process subscribes to other topics"
+    UNSUBSCRIBE = "a process unsubscribes, and subscribes again later"
+    MORE_PARTITIONS = "a topic gets more partitions"
+    TOPIC_ADDED = "a topic is made"
+    TOPIC_DELETED = "a topic is deleted"
+    COMMIT_SYNC = "a process commits and waits"
+    COMMIT_ASYNC = "a process commits and does not wait"
+    # admins
+    LOOK = "an admin lists and describes groups, and fetches offsets"
+    ADMIN_COMMIT = "an admin commits an offset"
+    DELETE_OFFSETS = "an admin deletes offsets"
+    DELETE_GROUP = "an admin deletes a group"
+    REMOVE_STATIC = "an admin removes a static member"
+    # processes fail
+    CRASH = "a process crashes"
+    PAUSE = "a process is frozen for longer than its session"
+    STALL = "a process does not poll for longer than it may"
+    SLOW = "a process polls slowly"
+    RESTART_SOON = "a static process is back within its session"
+    RESTART_LATE = "a static process is back after its session"
+    TWIN = "a second process has the same static id"
+    LISTENER_RAISES = "a process with a listener that raises starts"
+    STRANGER = "a process without a common strategy starts"
+    # the coordinator fails
+    STOP = "the coordinator stops, and starts again"
+    MOVE = "the coordinator moves"
+    CRASH_BEFORE_APPEND = "the coordinator crashes before an append"
+    CRASH_BEFORE_REPLAY = "the coordinator crashes after an append, before it counts"
+    CRASH_BEFORE_REPLY = "the coordinator crashes after an append counts, before it answers"
+    # the network fails, beyond what befalls single messages
+    STRAY = "an old request arrives once more"
+
+
+LIFE = (
+    Act.JOIN,
+    Act.LEAVE,
+    Act.ALL_LEAVE,
+    Act.RESUBSCRIBE,
+    Act.UNSUBSCRIBE,
+    Act.MORE_PARTITIONS,
+    Act.TOPIC_ADDED,
+    Act.TOPIC_DELETED,
+    Act.COMMIT_SYNC,
+    Act.COMMIT_ASYNC,
+)
+ADMIN = (
+    Act.LOOK,
+    Act.ADMIN_COMMIT,
+    Act.DELETE_OFFSETS,
+    Act.DELETE_GROUP,
+    Act.REMOVE_STATIC,
+)
+PROCESS = (
+    Act.CRASH,
+    Act.PAUSE,
+    Act.STALL,
+    Act.SLOW,
+    Act.RESTART_SOON,
+    Act.RESTART_LATE,
+    Act.TWIN,
+    Act.LISTENER_RAISES,
+    Act.STRANGER,
+)
+BROKER = (
+    Act.STOP,
+    Act.MOVE,
+    Act.CRASH_BEFORE_APPEND,
+    Act.CRASH_BEFORE_REPLAY,
+    Act.CRASH_BEFORE_REPLY,
+)
+NETWORK = (Act.STRAY,)
+
+ONCE = frozenset({Act.ALL_LEAVE, Act.STRANGER, Act.LISTENER_RAISES})
+"""What would leave nothing else to happen if it came all the time."""
+
+
+STATIC = frozenset({Act.REMOVE_STATIC, Act.RESTART_SOON, Act.RESTART_LATE, Act.TWIN})
+"""What only happens to static members."""
+
+
+class Kind(enum.Enum):
+    """What may go wrong in a world."""
+
+    CALM = "nothing"
+    NETWORK = "the network"
+    BROKER = "the coordinator and its journal"
+    PROCESS = "processes"
+    ALL = "everything"
+
+
+KINDS = (Kind.CALM, Kind.NETWORK, Kind.BROKER, Kind.PROCESS, Kind.ALL, Kind.ALL)
+
+FAULTS = {
+    Kind.CALM: (),
+    Kind.NETWORK: NETWORK,
+    Kind.BROKER: BROKER,
+    Kind.PROCESS: PROCESS,
+    Kind.ALL: (*NETWORK, *BROKER, *PROCESS),
+}
+
+EAGER_LISTS = (
+    (("range",),),
+    (("roundrobin",),),
+    (("sticky",),),
+    (("range", "roundrobin"), ("roundrobin", "range"), ("range", "sticky")),
+    (("sticky", "roundrobin", "range"), ("roundrobin", "sticky"), ("sticky",)),
+    (("range", "cooperative-sticky"),),
+)
+COOPERATIVE_LISTS = ((("cooperative-sticky",),),)
+ROLLING_LISTS = (
+    # the double rolling bounce of KIP-429: some members are still eager
+    (("range", "cooperative-sticky"), ("cooperative-sticky",)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What the processes of a group have in common."""
+
+    name: str
+    lists: tuple[tuple[str, ...], ...]
+    """Lists of strategies; each process has one of them."""
+    solver: str
+    size: int
+    static: float
+    """The share of static members."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A world and its script. Times are in milliseconds."""
+
+    seed: int
+    kind: Kind
+    features: tuple[Act, ...]
+    groups: tuple[GroupPlan, ...]
+    topics: dict[str, int]
+    config: GroupConfig
+    odds: Odds
+    latency: int
+    append: int
+    metadata_age: int
+    horizon: int
+    resets: bool
+    """When the network is well again, connections are reset, so that losses are known at once."""
+    script: tuple[tuple[int, Act], ...]
+
+
+def drawn(seed: int) -> Plan:
+    """The plan of this seed."""
+    chance = Chance(seed, 1)
+    kind = KINDS[seed % len(KINDS)]
+    features = _features(chance, kind)
+    size = chance.between(1, 6) if chance.happens(0.7) else chance.between(7, 20)
+    horizon = chance.between(60, 180 if size < 7 else 90) * SECOND
+    return Plan(
+        seed=seed,
+        kind=kind,
+        features=features,
+        groups=tuple(_groups(chance, size, features)),
+        topics={f"t{n}": chance.between(1, 6) for n in range(chance.between(1, 4))},
+        config=_config(chance, size),
+        odds=_odds(chance, kind),
+        latency=chance.pick((1, 5, 40)),
+        append=chance.pick((1, 10, 300)),
+        metadata_age=chance.pick((0, 0, 2_000)),
+        horizon=horizon,
+        resets=chance.happens(0.5),
+        script=tuple(_script(chance, features, horizon)),
+    )
+
+
+def _features(chance: Chance, kind: Kind) -> tuple[Act, ...]:
+    life = [act for act in LIFE if chance.happens(0.6)]
+    admin = [act for act in ADMIN if chance.happens(0.3)]
+    share = 0.4 if kind is Kind.ALL else 0.7
+    faults = [act for act in FAULTS[kind] if act in NETWORK or chance.happens(share)]
+    return (*life, *admin, *faults)
+
+
+def _groups(chance: Chance, size: int, features: tuple[Act, ...]) -> Iterable[GroupPlan]:
+    count = 2 if size > 2 and chance.happens(0.25) else 1
+    static = (0.5, 1.0) if STATIC.intersection(features) else (0.0, 0.0, 0.5)
+    for number in range(count):
+        family = chance.pick((EAGER_LISTS, COOPERATIVE_LISTS, COOPERATIVE_LISTS, ROLLING_LISTS))
+        yield GroupPlan(
+            name="ab"[number],
+            lists=chance.pick(family),
+            solver=chance.pick(("exact", "kafka")),
+            size=size // count,
+            static=chance.pick(static),
+        )
+
+
+def _config(chance: Chance, size: int) -> GroupConfig:
+    retained = chance.happens(0.2)
+    return GroupConfig(
+        min_session_timeout=SECOND,
+        initial_rebalance_delay=chance.pick((0, 500, 3_000)),
+        max_size=max(1, size - 1) if chance.happens(0.1) else 2**31 - 1,
+        offsets_retention=20 * SECOND if retained else GroupConfig().offsets_retention,
+        retention_check_interval=7 * SECOND if retained else 600 * SECOND,
+    )
+
+
+def _odds(chance: Chance, kind: Kind) -> Odds:
+    def share(of: tuple[float, ...]) -> float:
+        return chance.pick(of)
+
+    network = kind in (Kind.NETWORK, Kind.ALL)
+    broker = kind in (Kind.BROKER, Kind.ALL)
+    return Odds(
+        slow=share((0.0, 0.05, 0.3)) * network,
+        lost=share((0.0, 0.01, 0.05)) * network,
+        repeated=share((0.0, 0.05, 0.2)) * network,
+        cut=share((0.0, 0.01, 0.05)) * network,
+        unwritten=share((0.0, 0.05, 0.3)) * broker,
+        patience=chance.pick((500, 2_000, 5_000)),
+    )
+
+
+def _script(chance: Chance, features: tuple[Act, ...], horizon: int) -> Iterable[tuple[int, Act]]:
+    if not features:
+        return
+    gap = chance.pick((2, 5, 10)) * SECOND
+    time = chance.between(0, gap)
+    seen: set[Act] = set()
+    while time < horizon - DUSK:
+        act = chance.pick(features)
+        if act not in seen or act not in ONCE:
+            yield time, act
+        seen.add(act)
+        time += chance.between(0, 2 * gap)

@@ -1,0 +1,102 @@
+"""Small worlds, and what happened in them, for tests to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rota.assignors.registry import resolve_all
+from rota.group.event import Happened
+from rota.model.config import GroupConfig, MemberConfig
+from rota.model.entry import GroupSaved
+from rota.model.topic import TopicPartition
+from rota.sim.network import Nature
+from rota.sim.process import Program
+from rota.sim.trace import What
+from rota.sim.world import World
+
+GROUP = "g"
+PROMPT = GroupConfig(initial_rebalance_delay=0)
+"""The first member does not wait for others."""
+
+
+def program(name: str, strategy: str = "range", **options: Any) -> Program:
+    """A process of the group; options of the configuration or of the program."""
+    own = {"processing", "listener_time", "listener", "topics", "pattern"}
+    settings: dict[str, Any] = {
+        "client_id": name,
+        "auto_commit": False,
+        **{key: value for key, value in options.items() if key not in own},
+    }
+    return Program(
+        name=name,
+        config=MemberConfig(group=GROUP, **settings),
+        assignors=lambda: resolve_all(strategy),
+        **{"topics": ("t",), **{key: value for key, value in options.items() if key in own}},
+    )
+
+
+def settled(
+    count: int,
+    strategy: str = "range",
+    topics: Mapping[str, int] | None = None,
+    *,
+    nature: Nature | None = None,
+    config: GroupConfig = PROMPT,
+    metadata_age: int = 0,
+    seed: int = 0,
+    **options: Any,
+) -> World:
+    """A group of this many processes, p0, p1, ..., that has come to rest at 60 seconds."""
+    world = World(
+        topics or {"t": 12}, seed=seed, config=config, nature=nature, metadata_age=metadata_age
+    )
+    for number in range(count):
+        static = f"s{number}" if options.get("static_id") else None
+        world.start(program(f"p{number}", strategy, **{**options, "static_id": static}))
+    world.run_until(60_000)
+    return world
+
+
+def notes(world: World, what: Happened, since: int = 0) -> list[tuple[int, str]]:
+    """When the coordinator noted this, and its words."""
+    found = []
+    for record in world.trace:
+        if record.what is What.NOTE and record.at >= since:
+            assert isinstance(record.detail, tuple)
+            if record.detail[0] == what.value:
+                found.append((record.at, str(record.detail[2])))
+    return found
+
+
+def calls(world: World, name: str, since: int = 0) -> list[tuple[str, tuple[int, ...]]]:
+    """The listener calls of a process: which, and for which partitions."""
+    return [
+        (record.detail[0].removeprefix("on_partitions_"), numbers(record.detail[1]))
+        for record in world.trace
+        if record.what is What.LISTENER and record.who == name and record.at >= since
+        if isinstance(record.detail, tuple)
+    ]
+
+
+def numbers(partitions: tuple[TopicPartition, ...]) -> tuple[int, ...]:
+    return tuple(partition.partition for partition in partitions)
+
+
+def owned(world: World) -> dict[str, tuple[int, ...]]:
+    """What each process has now."""
+    return {name: numbers(process.owned) for name, process in world.processes.items()}
+
+
+def saved(world: World) -> list[GroupSaved]:
+    """The generations in the journal."""
+    return [entry for entry in world.journal if isinstance(entry, GroupSaved)]
+
+
+def run_checked(world: World, until: int, check: Callable[[World], None] | None = None) -> None:
+    """Runs step by step, and checks both machines' invariants, and more, after each."""
+    while (due := world.next_at()) is not None and due <= until:
+        world.step()
+        world.check_invariants()
+        if check is not None:
+            check(world)

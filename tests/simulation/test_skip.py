@@ -1,0 +1,105 @@
+"""Heartbeats that cannot change anything are left out, and nothing changes; no run differs from
+another of the same seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rota.group.event import Happened
+from rota.sim.policy import Policy
+from rota.sim.scenario import read_scenario
+from rota.sim.script import Script
+from rota.sim.trace import What
+from rota.sim.world import World
+from tests.simulation.days import day
+
+SHORT = 30
+LONG = 1_500
+
+
+def played(text: str, seed: int, *, skip: bool) -> World:
+    world = Script(read_scenario(text), Policy(), seed, skip=skip).run()
+    world.check_invariants()
+    return world
+
+
+def compare(seed: int) -> None:
+    text = day(seed)
+    full, skipped = (played(text, seed, skip=skip) for skip in (False, True))
+    for one, other in zip(full.trace, skipped.trace, strict=False):
+        assert one == other, f"seed {seed}:\n{text}"
+    assert len(full.trace) == len(skipped.trace), f"seed {seed}:\n{text}"
+    assert full.journal == skipped.journal
+
+
+@pytest.mark.parametrize("seed", range(SHORT))
+def test_a_day_is_the_same_without_its_quiet_hours(seed: int) -> None:
+    compare(seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(SHORT, LONG))
+def test_many_days_are_the_same_without_their_quiet_hours(seed: int) -> None:
+    compare(seed)
+
+
+QUIET = """
+duration = "24h"
+strategy = "cooperative-sticky"
+[topics]
+t = 12
+[[members]]
+name = "m"
+count = 5
+processing = "700ms"
+[[events]]
+at = "23h"
+crash = "m-3"
+"""
+
+
+def test_a_quiet_day_is_skipped_and_the_crash_at_its_end_is_seen() -> None:
+    world = played(QUIET, 3, skip=True)
+    silent = [
+        record.at
+        for record in world.trace
+        if record.what is What.NOTE
+        and isinstance(record.detail, tuple)
+        and record.detail[0] == Happened.SILENT.value
+    ]
+    crash = 23 * 3_600_000
+    assert len(silent) == 1
+    assert crash + 41_000 < silent[0] <= crash + 45_003
+    # five members, a heartbeat in three seconds and a poll in each: over half a million in full
+    assert world.steps < 10_000
+
+
+def digest(seed: int) -> str:
+    trace = played(day(seed), seed, skip=True).trace
+    return hashlib.sha256("\n".join(map(repr, trace)).encode()).hexdigest()
+
+
+def test_the_same_seed_gives_the_same_trace_whatever_the_hash_seed() -> None:
+    code = "from tests.simulation.test_skip import digest; print(*map(digest, range(4)))"
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("0", "1", "31337")
+    }
+    assert printed == {" ".join(map(digest, range(4))) + "\n"}
+
+
+def test_another_seed_gives_another_trace() -> None:
+    text = day(1)
+    assert played(text, 1, skip=True).trace != played(text, 2, skip=True).trace

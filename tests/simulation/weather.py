@@ -1,0 +1,71 @@
+"""The network and the disk of a random world; what goes wrong is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+from rota.errors import Code
+from rota.model.request import Request
+from rota.sim.chance import Chance
+from rota.sim.network import Fate, Odds, Shaky
+
+FAILURES = (
+    Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_COORDINATOR,
+    Code.KAFKA_STORAGE_ERROR,
+    Code.REQUEST_TIMED_OUT,
+    Code.UNKNOWN,
+)
+"""What a log says when it cannot be written: no leader, too few replicas, a full disk."""
+CLEAR = Odds()
+
+
+class Weather(Shaky):
+    """As :class:`Shaky`, with more ways for an append to fail and to be slow."""
+
+    def __init__(
+        self, odds: Odds, chance: Chance, tally: Counter[str], *, latency: int, append: int
+    ) -> None:
+        super().__init__(odds, chance, latency=latency, append=append)
+        self._draws = chance
+        self._tally = tally
+        self._append_time = append
+        self._appends = 0
+        self.failures: dict[int, Code] = {}
+        """Appends that fail whatever the odds, by their number."""
+        self.loses: Callable[[str, Request | None], bool] = lambda sender, request: False
+        """Requests that are lost whatever the odds."""
+
+    def clear_up(self) -> None:
+        """Nothing goes wrong from now on."""
+        self.odds = CLEAR
+
+    def request(self, sender: str, request: Request | None, now: int) -> Fate:
+        fate = super().request(sender, request, now)
+        if self.loses(sender, request):
+            fate = replace(fate, lost=True)
+        if self.odds is not CLEAR:
+            late = max(fate.delay, fate.reply_delay) > self.slowest
+            for name, happened in (
+                ("message slow", late),
+                ("request lost", fate.lost),
+                ("request repeated", fate.copies),
+                ("connection cut", fate.cut_after is not None),
+            ):
+                if happened:
+                    self._tally[name] += 1
+        return fate
+
+    def append(self, now: int) -> tuple[int, Code]:
+        taken = self._draws.between(0, self._append_time)
+        code = self.failures.get(self._appends, Code.NONE)
+        self._appends += 1
+        if not code and self._draws.happens(self.odds.unwritten):
+            code = self._draws.pick(FAILURES)
+        if not code:
+            return taken, Code.NONE
+        self._tally["append failed"] += 1
+        self._tally[f"append failed: {code.name}"] += 1
+        return taken, code

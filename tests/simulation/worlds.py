@@ -1,0 +1,187 @@
+"""A random world: a plan, played."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from rota.assignors.registry import resolve_all
+from rota.model.config import MemberConfig
+from rota.model.offset import OffsetAndMetadata
+from rota.model.reply import Reply
+from rota.model.request import (
+    CommitOffsets,
+    Request,
+)
+from rota.model.topic import TopicPartition
+from rota.sim import node, process
+from rota.sim.chance import Chance
+from rota.sim.process import Process, Program
+from rota.sim.trace import What
+from rota.sim.world import World
+from tests.simulation.ownership import Floor, WatchedMachine
+from tests.simulation.plan import GroupPlan, Plan
+from tests.simulation.safety import Desk, WatchedCoordinator
+from tests.simulation.weather import Weather
+
+PROBES = "probes"
+"""A group of nobody, whose offsets are written when something has to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an application subscribes to."""
+
+    topics: tuple[str, ...]
+    pattern: str | None = None
+
+
+class _Admin:
+    """Whoever asks: the answer is looked at by the checks alone."""
+
+    def answered(self, reply: Reply) -> None:
+        """Nothing follows."""
+
+
+class Arena(World):
+    """A world whose machines are watched, and that knows how to act."""
+
+    def __init__(self, plan: Plan, desk: Desk, floor: Floor) -> None:
+        self.plan = plan
+        self.desk = desk
+        self.tally = desk.tally
+        self.chance = Chance(plan.seed, 2)
+        self.weather = Weather(
+            plan.odds,
+            Chance(plan.seed, 3),
+            desk.tally,
+            latency=plan.latency,
+            append=plan.append,
+        )
+        self.wishes: dict[str, Wish | None] = {}
+        """What each process wants; None while it wants nothing."""
+        self.disturbed: set[str] = set()
+        """Processes that were frozen, stalled or slow: they may be thrown out."""
+        self.quitters: set[str] = set()
+        """Processes that have unsubscribed at some time."""
+        self.closing: set[str] = set()
+        self.armed = False
+        self.slow_time = 0
+        """For how long processes polled slowly, in all."""
+        self.sessions: list[int] = []
+        self.rebalances: list[int] = []
+        self._names = 0
+        self._read = 0
+        super().__init__(
+            plan.topics,
+            seed=plan.seed,
+            config=plan.config,
+            nature=self.weather,
+            metadata_age=plan.metadata_age,
+        )
+        desk.journal = self.journal
+        floor.machines = lambda: [one.machine for one in self.processes.values()]
+
+    # processes
+
+    def new_program(self, group: GroupPlan, **changes: Any) -> Program:
+        chance = self.chance
+        self._names += 1
+        name = f"{group.name}{self._names}"
+        session = chance.between(30, 120) * 100
+        poll = chance.between(60, 200) * 100
+        static = chance.happens(group.static)
+        names = chance.pick(group.lists)
+        config = MemberConfig(
+            group=group.name,
+            client_id=name,
+            static_id=f"static-{name}" if static else None,
+            session_timeout=session,
+            heartbeat_interval=session // chance.between(3, 6),
+            max_poll_interval=poll,
+            auto_commit=chance.happens(0.6),
+            auto_commit_interval=chance.between(10, 50) * 100,
+        )
+        wish = self.new_wish()
+        program = Program(
+            name=name,
+            config=config,
+            assignors=functools.partial(resolve_all, names, solver=group.solver),
+            topics=wish.topics,
+            pattern=wish.pattern,
+            processing=0 if chance.happens(0.6) else chance.between(50, poll // 4),
+            listener_time=0 if chance.happens(0.6) else chance.between(1, 1_000),
+        )
+        return replace(program, **changes)
+
+    def new_wish(self) -> Wish:
+        names = sorted(self.cluster.partitions)
+        if self.chance.happens(0.2):
+            return Wish((), self.chance.pick((".*", "t[02468]", "t[1-3]")))
+        if self.chance.happens(0.5):
+            return Wish(tuple(names))
+        return Wish(tuple(name for name in names if self.chance.happens(0.7)) or (names[0],))
+
+    def start(self, program: Program) -> Process:
+        self.wishes[program.name] = Wish(program.topics, program.pattern)
+        self.closing.discard(program.name)
+        self.sessions.append(program.config.session_timeout)
+        self.rebalances.append(program.config.max_poll_interval)
+        return super().start(program)
+
+    def pick(
+        self, fits: Callable[[Process], bool] = lambda _: True, *, frozen: bool = False
+    ) -> Process | None:
+        """A process that can do something."""
+        self.catch_up()
+        able = [
+            one
+            for name, one in sorted(self.processes.items())
+            if name not in self.closing and (frozen or one.frozen_until <= self.now) and fits(one)
+        ]
+        return self.chance.pick(able) if able else None
+
+    def catch_up(self) -> None:
+        """Learns from the trace who closes."""
+        for record in self.trace[self._read :]:
+            if record.what is What.LEAVING:
+                self.closing.add(record.who)
+            elif record.what is What.RAISED:
+                self.closing.add(record.who)
+                self.tally[f"raised {str(record.detail).partition(':')[0]}"] += 1
+        self._read = len(self.trace)
+
+    # requests of its own
+
+    def ask(self, request: Request) -> None:
+        """An admin asks."""
+        if self.coordinator is not None:
+            self._node.request(_Admin(), request)
+
+    def probe(self) -> None:
+        """Something is written, whatever else happens."""
+        at = OffsetAndMetadata(self.now)
+        self.ask(CommitOffsets(group=PROBES, offsets={TopicPartition("probe", 0): at}))
+
+    def reset_connections(self) -> None:
+        """All connections break, and both sides know."""
+        for one in list(self.processes.values()):
+            if one.link is not None:
+                one.link.fail(None)
+
+
+def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> Arena:
+    """A world of this plan; until the stack is closed, all machines are watched."""
+    desk = Desk(tally)
+    floor = Floor(desk)
+    for module, name, made in (
+        (node, "Coordinator", functools.partial(WatchedCoordinator, desk)),
+        (process, "Machine", functools.partial(WatchedMachine, floor)),
+    ):
+        stack.enter_context(mock.patch.object(module, name, made))
+    return Arena(plan, desk, floor)

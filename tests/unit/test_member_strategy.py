@@ -1,0 +1,128 @@
+"""A strategy that does not do its duty: it is told, and the group is not left waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+import pytest
+
+from rota.assignors.interface import Assignor
+from rota.assignors.range import Range
+from rota.errors import BrokenRule, FormatError, InputError, StrategyFailed
+from rota.member.event import Call, Note
+from rota.member.state import State
+from rota.model.membership import Assignment, GroupAssignment, RebalanceProtocol, Subscription
+from rota.model.reply import SyncReply
+from rota.model.request import Join, Leave, Sync
+from rota.model.topic import Cluster, Partitions
+from tests.unit.member_driver import ME, OTHER, Driver, of, raised, told, tp
+
+
+class Raises(Range):
+    def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
+        raise ZeroDivisionError
+
+
+class Doubles(Assignor):
+    name: ClassVar[str] = "doubles"
+
+    def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
+        everything = Partitions.of({"t0": range(4)})
+        return GroupAssignment(dict.fromkeys(group, Assignment(everything)))
+
+
+class GivesNoData(Range):
+    def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
+        raise LookupError("no data")
+
+
+class DislikesItsShare(Range):
+    def on_assignment(self, assignment: Assignment, generation: int) -> None:
+        raise LookupError("too little")
+
+
+def lead_with(assignor: Assignor, static_id: str | None = None) -> Driver:
+    member = Driver([assignor], static_id=static_id)
+    member.poll()
+    member.found()
+    member.answer_join(leader=ME, members={ME: told(), OTHER: told()})
+    return member
+
+
+@pytest.mark.parametrize("static_id", [None, "s"])
+@pytest.mark.parametrize(
+    ("assignor", "error"), [(Raises(), StrategyFailed), (Doubles(), BrokenRule)], ids=str
+)
+def test_the_leader_leaves_and_tells(
+    assignor: Assignor, error: type[Exception], static_id: str | None
+) -> None:
+    member = lead_with(assignor, static_id)
+    assert [type(one) for one in raised(member.log)] == [error]
+    leaver = member.sent(Leave).members[0]
+    assert (leaver.member_id, leaver.static_id) == (ME, static_id), "or the others would wait"
+    assert not member.under_way(Sync)
+    assert member.state is State.UNJOINED
+
+
+def test_the_rule_is_named() -> None:
+    (error,) = raised(lead_with(Doubles()).log)
+    assert isinstance(error, BrokenRule)
+    assert error.rule == "one-owner"
+
+
+def test_it_is_tried_again_if_the_application_polls_again() -> None:
+    member = lead_with(Raises())
+    assert not member.under_way(Join)
+    member.end_poll()
+    member.poll()
+    assert member.sent(Join).member_id == ""
+
+
+def test_a_strategy_without_its_user_data_does_not_join() -> None:
+    member = Driver([GivesNoData()])
+    member.poll()
+    (error,) = raised(member.found())
+    assert isinstance(error, StrategyFailed)
+    assert "no data" in str(error)
+    member.end_poll()
+    assert [type(one) for one in raised(member.poll())] == [StrategyFailed]
+    assert not member.open
+
+
+def test_a_strategy_that_dislikes_its_share_is_told_after_the_rebalance() -> None:
+    member = Driver([DislikesItsShare()])
+    commands = member.settle("t0-0")
+    assert member.heard() == [(Call.ASSIGNED, tp("t0-0"))]
+    assert [type(one) for one in raised(commands)] == [StrategyFailed]
+    assert member.state is State.STABLE
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\0\3\0\0\0\1"], ids=["none", "short", "cut"])
+def test_an_assignment_that_cannot_be_read_is_left(data: bytes) -> None:
+    member = Driver()
+    member.poll()
+    member.found()
+    member.answer_join()
+    commands = member.answer(Sync, SyncReply(assignment=data))
+    assert [type(one) for one in raised(commands)] == [FormatError]
+    assert member.sent(Leave).members[0].member_id == ME
+    assert (member.state, member.machine.assignment) == (State.UNJOINED, ())
+
+
+def test_a_member_whose_subscription_cannot_be_read_is_noted() -> None:
+    member = Driver()
+    member.poll()
+    member.found()
+    member.answer_join(leader=ME, members={ME: told(), OTHER: b"\0"})
+    assert any(OTHER in note.text for note in of(Note, member.log))
+    assert {who for who, _ in member.sent(Sync).assignments} == {ME, OTHER}
+
+
+def test_strategies_without_a_protocol_in_common_are_refused() -> None:
+    class OnlyCooperative(Range):
+        name: ClassVar[str] = "only-cooperative"
+        protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.COOPERATIVE,)
+
+    with pytest.raises(InputError, match="no rebalance protocol"):
+        Driver([Range(), OnlyCooperative()])

@@ -1,0 +1,358 @@
+"""Scenario files: what they say, and how a mistake in one is named."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.errors import InputError
+from rota.sim import duration
+from rota.sim.happening import (
+    CoordinatorStops,
+    Crashes,
+    Deploys,
+    Grows,
+    Joins,
+    Slows,
+    Subscribes,
+)
+from rota.sim.scenario import read_scenario
+from rota.sim.source import lines_of
+
+GOOD = """
+group = "billing"
+duration = "1h"
+strategy = ["cooperative-sticky"]
+
+[topics]
+orders = 12
+payments = 6
+
+[network]
+latency = "5ms"
+
+[[members]]
+name = "billing"
+count = 3
+static = true
+session = "20s"
+
+[[members]]
+name = "audit"
+topics = ["orders"]
+strategy = "range, cooperative-sticky"
+joins = "5m"
+
+[[events]]
+at = "10m"
+crash = "billing-1"
+
+[[events]]
+at = "5m"
+deploy = "billing"
+surge = true
+"""
+
+
+def test_a_scenario_is_read() -> None:
+    scenario = read_scenario(GOOD, "good.toml")
+    assert (scenario.name, scenario.group, scenario.duration) == ("good.toml", "billing", 3_600_000)
+    assert scenario.topics == {"orders": 12, "payments": 6}
+    assert (scenario.latency, scenario.jitter) == (5, 1)
+    billing, audit = scenario.members
+    assert billing.names == ("billing-0", "billing-1", "billing-2")
+    assert (billing.static, billing.session, billing.heartbeat) == (True, 20_000, 3_000)
+    assert billing.topics == ("orders", "payments")
+    assert (audit.names, audit.topics, audit.joins) == (("audit",), ("orders",), 300_000)
+    deploy, crash = scenario.events  # in the order of their times
+    assert isinstance(deploy, Deploys)
+    assert deploy.names == billing.names
+    assert deploy.surge
+    assert crash == Crashes(at=600_000, names=("billing-1",))
+
+
+def test_the_same_as_a_mapping() -> None:
+    scenario = read_scenario(
+        {
+            "duration": "1m",
+            "topics": {"t": 1},
+            "members": [{"name": "a"}],
+            "events": [{"at": "1s", "subscribe": "a", "topics": ["t"]}],
+        }
+    )
+    assert scenario.events == (Subscribes(at=1_000, names=("a",), topics=("t",)),)
+
+
+def with_events(events: str) -> str:
+    return GOOD.partition("[[events]]")[0] + events
+
+
+def test_new_members_are_like_those_that_there_are() -> None:
+    scenario = read_scenario(
+        with_events(
+            '[[events]]\nat = "1m"\njoin = ["billing-3", "spare"]\nlike = "audit"\n'
+            '[[events]]\nat = "2m"\njoin = "billing-4"\n'
+            '[[events]]\nat = "3m"\ncrash = "billing"\n'
+        )
+    )
+    first, second, crash = scenario.events
+    assert isinstance(first, Joins)
+    assert {name: like.name for name, like in first.like.items()} == {
+        "billing-3": "audit",
+        "spare": "audit",
+    }
+    assert isinstance(second, Joins)
+    assert second.like["billing-4"].name == "billing"
+    assert isinstance(crash, Crashes)
+    assert crash.names == ("billing-0", "billing-1", "billing-2", "billing-4")
+
+
+def test_other_events() -> None:
+    scenario = read_scenario(
+        with_events(
+            '[[events]]\nat = "1m"\npartitions = {orders = 14, refunds = 2}\n'
+            '[[events]]\nat = "2m"\nsubscribe = "audit"\ntopics = "refunds"\n'
+            '[[events]]\nat = "3m"\nslow = "audit"\nprocessing = "2m"\nfor = "10m"\n'
+            '[[events]]\nat = "4m"\ncoordinator_down = "30s"\n'
+        )
+    )
+    assert scenario.events == (
+        Grows(at=60_000, partitions={"orders": 14, "refunds": 2}),
+        Subscribes(at=120_000, names=("audit",), topics=("refunds",)),
+        Slows(at=180_000, names=("audit",), processing=120_000, time=600_000),
+        CoordinatorStops(at=240_000, down=30_000),
+    )
+
+
+def event(text: str) -> str:
+    """An event on line 22."""
+    return with_events(f"[[events]]\n{text}\n")
+
+
+BAD = {
+    "not TOML": ('duration = "1h\n', "bad.toml, line 1: not TOML: "),
+    "not TOML at the end": ("[topics", "bad.toml, line 1: not TOML: "),
+    "no topics": ('duration = "1h"', "bad.toml: no topics"),
+    "no members": ('duration = "1h"\n[topics]\nt = 1', "bad.toml: no members"),
+    "no duration": (
+        '[topics]\nt = 1\n[[members]]\nname = "a"',
+        "bad.toml: duration is missing",
+    ),
+    "a list of topics": ('topics = ["t"]', "line 1: topics: must be a table, not a list"),
+    "an unknown key": (
+        GOOD.replace("duration", "duraton"),
+        "line 3: duraton: unknown key: did you mean 'duration'?",
+    ),
+    "an unknown key of a member": (
+        GOOD.replace("session", "sesion"),
+        "line 17: members[0].sesion: unknown key: did you mean 'session'?",
+    ),
+    "an unknown key of the network": (
+        GOOD.replace("latency", "lag"),
+        "line 11: network.lag: unknown key: known are latency, jitter, append",
+    ),
+    "a count that is text": (
+        GOOD.replace("orders = 12", 'orders = "12"'),
+        "line 7: topics.orders: must be a whole number, not '12'",
+    ),
+    "no partitions": (
+        GOOD.replace("orders = 12", "orders = 0"),
+        "line 7: topics.orders: must be at least 1, not 0",
+    ),
+    "true for a number": (
+        GOOD.replace("count = 3", "count = true"),
+        "line 15: members[0].count: must be a whole number, not True",
+    ),
+    "a time without a unit": (
+        GOOD.replace('"20s"', "20"),
+        'line 17: members[0].session: must be a time such as "90s" or "5m", not 20',
+    ),
+    "a negative time": (
+        GOOD.replace('"5ms"', '"-5ms"'),
+        "line 11: network.latency: '-5ms' is not a time such as \"90s\"",
+    ),
+    "a time that is none": (
+        GOOD.replace('"1h"', '"an hour"'),
+        "line 3: duration: 'an hour' is not a time",
+    ),
+    "a century": (GOOD.replace('"1h"', '"40000d"'), "line 3: duration: '40000d' is more than"),
+    "a short session": (
+        GOOD.replace('"20s"', '"5s"'),
+        "line 17: members[0].session: must be at least 6s, not 5s",
+    ),
+    "a long session": (
+        GOOD.replace('"20s"', '"31m"'),
+        "line 17: members[0].session: must be at most 30m",
+    ),
+    "a slow heart": (
+        GOOD.replace('session = "20s"', 'heartbeat = "50s"'),
+        "line 17: members[0].heartbeat: must be less than the session",
+    ),
+    "text for a flag": (
+        GOOD.replace("static = true", 'static = "yes"'),
+        "line 16: members[0].static: must be true or false, not 'yes'",
+    ),
+    "an unknown strategy": (
+        GOOD.replace('"cooperative-sticky"]', '"stiky"]'),
+        "line 4: strategy: unknown strategy 'stiky': did you mean 'sticky'?",
+    ),
+    "an unknown strategy of a member": (
+        GOOD.replace('"range, cooperative-sticky"', '"range, rng"'),
+        "line 22: members[1].strategy: unknown strategy 'rng'",
+    ),
+    "an unknown topic": (
+        GOOD.replace('["orders"]', '["ordres"]'),
+        "line 21: members[1].topics: no such topic: 'ordres'; did you mean 'orders'?",
+    ),
+    "a broken pattern": (
+        GOOD.replace('topics = ["orders"]', 'pattern = "("'),
+        "line 21: members[1].pattern: '(' is not a pattern",
+    ),
+    "topics and a pattern": (
+        GOOD.replace('topics = ["orders"]', 'topics = ["orders"]\npattern = "o.*"'),
+        "line 22: members[1].pattern: not both topics and pattern",
+    ),
+    "a name twice": (
+        GOOD.replace('name = "audit"', 'name = "billing-1"'),
+        "line 20: members[1].name: 'billing-1' is the name of members above",
+    ),
+    "no name": (
+        GOOD.replace('name = "audit"\n', ""),
+        "line 19: members[1]: name is missing",
+    ),
+    "an unknown member": (
+        event('at = "1m"\ncrash = "billing-7"'),
+        "line 27: events[0].crash: no such member: 'billing-7'; did you mean",
+    ),
+    "a member that comes later": (
+        event('at = "1m"\ncrash = "billing-3"\n[[events]]\nat = "2m"\njoin = "billing-3"'),
+        "line 27: events[0].crash: no such member: 'billing-3'",
+    ),
+    "nothing happens": (event('at = "1m"'), "line 25: events[0]: one of join, leave, crash"),
+    "two things at once": (
+        event('at = "1m"\ncrash = "audit"\nleave = "audit"'),
+        "line 25: events[0]: one of join, leave, crash, stall, pause, slow, restart, deploy, "
+        "subscribe, partitions, coordinator_down is needed; not both leave and crash",
+    ),
+    "what belongs to another event": (
+        event('at = "1m"\ncrash = "audit"\ndown = "5s"'),
+        "line 28: events[0].down: unknown key: known are at, crash",
+    ),
+    "after the end": (
+        event('at = "2h"\ncrash = "audit"'),
+        "line 26: events[0].at: is after the scenario's end",
+    ),
+    "joins after the end": (
+        GOOD.replace('joins = "5m"', 'joins = "61m"'),
+        "line 23: members[1].joins: is after the scenario's end",
+    ),
+    "no time": (event('crash = "audit"'), "line 25: events[0]: at is missing"),
+    "no duration of a stall": (
+        event('at = "1m"\nstall = "audit"'),
+        "line 25: events[0]: for is missing",
+    ),
+    "fewer partitions": (
+        event('at = "1m"\npartitions = {orders = 3}'),
+        "line 27: events[0].partitions.orders: has 12 partitions already, and never gets fewer",
+    ),
+    "a newcomer like nobody": (
+        event('at = "1m"\njoin = "spare"'),
+        "line 27: events[0].join: 'spare' is new: like",
+    ),
+    "a newcomer like an unknown one": (
+        event('at = "1m"\njoin = "spare"\nlike = "audti"'),
+        "line 28: events[0].like: no such member: 'audti'; did you mean 'audit'?",
+    ),
+    "a number for a name": (
+        event('at = "1m"\ncrash = 3'),
+        "line 27: events[0].crash: must be a name or a list of names, not 3",
+    ),
+    "an empty list": (
+        event('at = "1m"\ncrash = []'),
+        "line 27: events[0].crash: must be a name or a list of names, not a list",
+    ),
+    "events as a table": (
+        with_events('[events]\nat = "1m"\n'),
+        "line 25: events: must be a list of tables ([[events]]), not a table",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), BAD.values(), ids=BAD)
+def test_a_mistake_is_named_by_line_and_key(text: str, said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        read_scenario(text, "bad.toml")
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_mistake_in_a_mapping_is_named_by_key() -> None:
+    with pytest.raises(InputError, match=r"^scenario: members\[0\]\.count: must be at least 1"):
+        read_scenario(
+            {"duration": "1m", "topics": {"t": 1}, "members": [{"name": "a", "count": 0}]}
+        )
+
+
+def test_lines_of_keys() -> None:
+    text = '''a = 1
+b.c = """
+x = 2
+"""
+list = [
+  {y = 1},
+]  # [[not]]
+[t]
+"a key" = 3
+[[t.m]]
+k = 1
+[[t.m]]
+k = "# [[x]]"
+'''
+    assert lines_of(text) == {
+        ("a",): 1,
+        ("b",): 2,
+        ("b", "c"): 2,
+        ("list",): 5,
+        ("t",): 8,
+        ("t", "a key"): 9,
+        ("t", "m", 0): 10,
+        ("t", "m", 0, "k"): 11,
+        ("t", "m", 1): 12,
+        ("t", "m", 1, "k"): 13,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("250ms", 250),
+        ("90s", 90_000),
+        ("5m", 300_000),
+        ("1h30m", 5_400_000),
+        ("1h 30m", 5_400_000),
+        ("2d", 172_800_000),
+        ("2.5s", 2_500),
+        ("0s", 0),
+    ],
+)
+def test_times(text: str, time: int) -> None:
+    assert duration.parse(text) == time
+
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "5", "5x", "1m1h", "1s1s", "-1s", "1.5ms", "1e3s", "5m,"]
+)
+def test_no_times(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a time"):
+        duration.parse(text)
+
+
+@given(st.integers(min_value=0, max_value=duration.LONGEST))
+def test_a_written_time_is_read_back(time: int) -> None:
+    assert duration.parse(duration.written(time)) == time
+
+
+def test_a_clock() -> None:
+    assert duration.clock(5_400_250) == "1:30:00.250"
+    assert duration.clock(59_000) == "0:00:59"

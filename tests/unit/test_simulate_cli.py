@@ -1,0 +1,238 @@
+"""``rota simulate`` as a person or a CI job runs it."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.cli.main import main
+from rota.cli.picture import picture
+from rota.sim.simulate import simulate
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
+CRASH = str(ROOT / "examples" / "crash.toml")
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def rota(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        try:
+            code = main(arguments)
+        except SystemExit as stopped:
+            code = int(stopped.code or 0)
+        printed = capsys.readouterr()
+        return int(code), printed.out, printed.err
+
+    return run
+
+
+def simulated(run: Run, *arguments: str) -> dict[str, Any]:
+    code, out, err = run("simulate", *arguments, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_runs(rota: Run, example: Path) -> None:
+    code, out, err = rota("simulate", str(example))
+    assert (code, err) == (0, "")
+    assert example.name in out
+    assert "a rebalance begins" in out
+    assert simulated(rota, str(example))["notes"] == []
+
+
+def test_there_are_examples() -> None:
+    assert {path.stem for path in EXAMPLES} >= {
+        "crash",
+        "rolling-deploy",
+        "slow-poller",
+        "static-restart",
+    }
+
+
+def test_json_has_the_totals_and_the_timeline(rota: Run) -> None:
+    found = simulated(rota, CRASH)
+    assert (found["strategy"], found["protocol"]) == ("cooperative-sticky", "cooperative")
+    assert (found["rebalances"], found["moved"], found["moved_min"]) == (3, 3, 3)
+    silent = found["timeline"][1]
+    assert silent["reason"] == "member billing-2 is silent (group was Stable)"
+    assert (silent["orphaned"], silent["stopped_partitions"]) == (3, 3)
+
+
+def test_another_policy_for_the_same_scenario(rota: Run) -> None:
+    found = simulated(rota, CRASH, "--strategy", "range", "--static")
+    assert (found["policy"], found["protocol"]) == ("range + static", "eager")
+    assert found["seed"] == 0
+    assert simulated(rota, CRASH, "--dynamic")["static"] is False
+    assert simulated(rota, CRASH, "--seed", "7")["seed"] == 7
+
+
+def test_the_picture_fits_the_width_and_is_plain(rota: Run) -> None:
+    _, out, _ = rota("simulate", CRASH, "--width", "60")
+    start = out.index("rebalances  ")
+    drawn = out[start : out.index("a digit:")].splitlines()
+    assert all(len(line) <= 60 for line in drawn)
+    assert out.isascii()
+    rows = {line.split()[0]: line[12:] for line in drawn if line.startswith("billing")}
+    assert set(rows) == {f"billing-{n}" for n in range(5)}
+    assert set(rows["billing-2"]) == {"3", "."}
+    assert rows["billing-4"].lstrip().strip("3") == ""
+
+
+def test_a_large_group_is_cut_short_unless_all_is_asked_for(rota: Run, tmp_path: Path) -> None:
+    path = tmp_path / "large.toml"
+    path.write_text('duration = "1m"\n[topics]\nt = 99\n[[members]]\nname = "m"\ncount = 45\n')
+    _, short, _ = rota("simulate", str(path))
+    assert "... 5 more: --all shows them" in short
+    _, everything, _ = rota("simulate", str(path), "--all")
+    assert "m-44" in everything
+
+
+def test_the_partitions_that_stood_still_the_longest_are_named(rota: Run) -> None:
+    _, out, _ = rota("simulate", CRASH)
+    assert "3 more partitions stood still: --all lists them" in out
+    _, everything, _ = rota("simulate", CRASH, "--all")
+    assert "more partitions stood still" not in everything
+    assert len([line for line in everything.splitlines() if line.startswith("orders-")]) == 6
+
+
+def test_loads_beyond_nine_are_letters() -> None:
+    found = simulate('duration = "1m"\n[topics]\nt = 40\n[[members]]\nname = "m"\ncount = 3\n')
+    rows = [str(line) for line in picture(found, 80)]
+    assert [rows[n].rstrip()[-1] for n in (3, 4, 5)] in (
+        ["e", "d", "d"],
+        ["d", "e", "d"],
+        ["d", "d", "e"],
+    )
+    alone = simulate('duration = "1m"\n[topics]\nt = 40\n[[members]]\nname = "m"\n')
+    assert str(picture(alone, 80)[3]).endswith("+")
+
+
+def test_compare_shows_every_policy_and_the_best(rota: Run) -> None:
+    code, out, _ = rota("simulate", CRASH, "--compare")
+    assert code == 0
+    for policy in ("as in the scenario (cooperative-sticky)", "range + dynamic", "sticky + static"):
+        assert policy in out
+    assert "best here, by standstill: " in out
+    compared = simulated(rota, CRASH, "--compare")
+    assert len(compared["compare"]) == 9
+    assert compared["best"] in {row["policy"] for row in compared["compare"]}
+    least = min(row["stopped_ms"] for row in compared["compare"])
+    best = next(row for row in compared["compare"] if row["policy"] == compared["best"])
+    assert best["stopped_ms"] == least
+
+
+def test_compare_takes_a_strategy_of_the_users(
+    rota: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine_to_simulate.py").write_text(
+        "import rota\n"
+        "class First(rota.PartitionAssignor):\n"
+        "    name = 'first'\n"
+        "    def assign_partitions(self, partitions, subscriptions):\n"
+        "        first = min(subscriptions)\n"
+        "        everything = [(t, p) for t, n in partitions.items() for p in range(n)]\n"
+        "        return {m: everything if m == first else [] for m in subscriptions}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    flags = (CRASH, "--strategy", "mine_to_simulate:First", "--compare", "--static")
+    rows = simulated(rota, *flags)["compare"]
+    assert [row["policy"] for row in rows][-2:] == ["cooperative-sticky + static", "first + static"]
+    assert rows[-1]["idle"] == 3
+
+
+def test_max_stopped_is_an_exit_code(rota: Run) -> None:
+    assert rota("simulate", CRASH, "--max-stopped", "1000")[0] == 0
+    code, out, err = rota("simulate", CRASH, "--max-stopped", "0.5")
+    assert code == 1
+    assert "best balance needed" in out
+    assert err.startswith("rota: partitions stood still for 1")
+    assert err.endswith("seconds, more than --max-stopped 0.5\n")
+
+
+def test_standard_input_is_read(rota: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(Path(CRASH).read_text()))
+    _, out, _ = rota("simulate", "-")
+    assert out.startswith("standard input: cooperative-sticky")
+    monkeypatch.setattr("sys.stdin", io.StringIO("x = 1"))
+    assert rota("simulate", "-")[2].startswith("rota: standard input, line 1: x: unknown key")
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        ((), 2, "the following arguments are required: FILE"),
+        (("no-such-file.toml",), 3, "no-such-file.toml: No such file or directory"),
+        ((str(ROOT),), 3, "Is a directory"),
+        ((CRASH, "--strategy", "rnage"), 4, "'rnage': did you mean 'range'? known"),
+        ((CRASH, "--solver", "fast"), 4, "unknown solver 'fast': known are exact, kafka"),
+        ((CRASH, "--seed", "-1"), 2, "'-1' is not a seed from 0"),
+        ((CRASH, "--width", "7"), 2, "'7' is not a width from 40 to 1000"),
+        ((CRASH, "--max-stopped", "x"), 2, "'x' is not a number of seconds"),
+        ((CRASH, "--max-stopped", "nan"), 2, "'nan' is not a number of seconds"),
+        ((CRASH, "--compare", "--max-stopped", "3"), 2, "--max-stopped needs one policy"),
+        ((CRASH, "--static", "--dynamic"), 2, "not allowed with argument"),
+    ],
+)
+def test_wrong_flags(rota: Run, flags: tuple[str, ...], code: int, said: str) -> None:
+    found, out, err = rota("simulate", *flags)
+    assert (found, out) == (code, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_a_mistake_in_the_file_is_one_line(rota: Run, tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text('duration = "1m"\n[topics]\nt = 1\n[[members]]\nname = "m"\njoin = "1m"\n')
+    code, out, err = rota("simulate", str(path))
+    assert (code, out) == (4, "")
+    assert err == (f"rota: {path}, line 6: members[0].join: unknown key: did you mean 'joins'?\n")
+    path.write_bytes(b"\xff\xfe")
+    assert "not a text file" in rota("simulate", str(path))[2]
+
+
+def test_interrupted(rota: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rota.sim.world.World.run_until", interrupted)
+    assert rota("simulate", CRASH) == (130, "", "rota: interrupted\n")
+
+
+def test_help_shows_examples_and_exit_codes(rota: Run) -> None:
+    code, out, _ = rota("simulate", "--help")
+    assert code == 0
+    assert "examples:" in out
+    assert "--max-moves, --max-stopped" in out
+
+
+def test_progress_is_shown_where_somebody_looks(
+    rota: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert rota("simulate", CRASH, "--json")[2] == ""  # not for a moment's work
+    monkeypatch.setattr("rota.cli.play.PATIENCE", 0.0)
+    code, out, err = rota("simulate", CRASH, "--json")
+    assert code == 0
+    assert "simulating" in err
+    assert json.loads(out)["rebalances"] == 3
+
+
+def test_the_installed_command_survives_a_closed_pipe() -> None:
+    command = f"{sys.executable} -m rota simulate {CRASH} | head -1"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=True
+    )
+    assert (done.stderr, done.stdout.count("\n")) == ("", 1)
