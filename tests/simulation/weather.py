@@ -16,7 +16,6 @@ FAILURES = (
     Code.NOT_COORDINATOR,
     Code.KAFKA_STORAGE_ERROR,
     Code.REQUEST_TIMED_OUT,
-    Code.UNKNOWN,
 )
 """What a log says when it cannot be written: no leader, too few replicas, a full disk."""
 CLEAR = Odds()
