@@ -15,7 +15,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.java.launcher import CACHE, HERE, Unavailable, fetch, require
+from tests.java.launcher import CACHE, HERE, fetch, require
 
 LIBS = CACHE / "broker"
 START_TIMEOUT = 90
@@ -78,7 +78,7 @@ class Broker:
         command += ["--config", str(self._config)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise Unavailable(f"the log folder was not formatted: {done.stdout}{done.stderr}")
+            raise RuntimeError(f"the log folder was not formatted: {done.stdout}{done.stderr}")
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = ["sh", "-c", WATCHED, "sh", *java("kafka.Kafka", str(self._config))]
@@ -95,13 +95,10 @@ class Broker:
         end = time.monotonic() + START_TIMEOUT
         while STARTED not in self._log.read_text(errors="replace"):
             if self._process.poll() is not None or time.monotonic() > end:
+                tail = self._log.read_text(errors="replace")[-2_000:]
                 self.stop()
-                raise Unavailable(f"the broker did not start: {self.log_tail()}")
+                raise RuntimeError(f"the broker did not start: {tail}")
             time.sleep(0.05)
-
-    def log_tail(self) -> str:
-        """The end of the broker's log."""
-        return self._log.read_text(errors="replace")[-2_000:]
 
     def restart(self) -> None:
         """End the broker without a word, and start it again on what it has written."""

@@ -12,6 +12,10 @@ from tests.kafka.coordinator.play import Verdict, judge
 from tests.kafka.coordinator.restart import judge_restarts
 from tests.kafka.coordinator.story import STORIES
 from tests.kafka.coordinator.table import judge_table
+from tests.kafka.coordinator.walk import walks
+
+WALKS = 100
+NIGHTLY_WALKS = 2_000
 
 
 def assert_no_difference(verdicts: Mapping[str, Verdict]) -> None:
@@ -22,7 +26,7 @@ def assert_no_difference(verdicts: Mapping[str, Verdict]) -> None:
 
 @pytest.fixture(scope="module")
 def verdicts(broker: Broker) -> dict[str, Verdict]:
-    return judge_table(broker.port) | judge(broker.port, STORIES)
+    return judge_table(broker.port) | judge(broker.port, {**STORIES, **walks(WALKS)})
 
 
 def test_kafka_answers_and_writes_as_rota_does_but_for_listed_differences(
@@ -37,3 +41,8 @@ def test_every_listed_difference_is_met(verdicts: dict[str, Verdict]) -> None:
 
 def test_kafka_and_rota_know_the_same_after_a_restart(broker: Broker) -> None:
     assert_no_difference(judge_restarts(broker))
+
+
+@pytest.mark.nightly
+def test_walks_at_length(broker: Broker) -> None:
+    assert_no_difference(judge(broker.port, walks(NIGHTLY_WALKS)))

@@ -22,7 +22,7 @@ from tests.kafka.coordinator.live import Live
 from tests.kafka.coordinator.node import Node
 from tests.kafka.coordinator.play import play
 from tests.kafka.coordinator.stage import Stage
-from tests.kafka.coordinator.story import BEYOND, SHORT, formed, members
+from tests.kafka.coordinator.story.company import BEYOND, SHORT, formed, members
 from tests.kafka.coordinator.transcript import Step
 
 SCENES = ("succession of leaders", "tied election", "strategy listed twice", "turned away")

@@ -133,8 +133,8 @@ def what_waits_for_an_append_is_forgotten() -> Any:
     settle = Coordinator._settle
 
     def forgetful(coordinator: Coordinator, turn: Turn, ticket: int, code: Code) -> None:
-        for queue in coordinator._queues.values():
-            queue.clear()
+        for lane in coordinator._lanes.values():
+            lane.queue.clear()
         settle(coordinator, turn, ticket, code)
 
     return ((Coordinator, "_settle", forgetful),)

@@ -9,16 +9,17 @@ from rota.group.coordinator import journal_partition
 from rota.group.election import elect
 from rota.group.event import Happened, Loaded, LoadStarted, TimerKind, Unloaded
 from rota.model.config import GroupConfig
-from rota.model.entry import GroupForgotten, GroupSaved
+from rota.model.entry import GroupForgotten, GroupSaved, SavedMember
 from rota.model.reply import (
     CommitReply,
     DeleteGroupsReply,
+    DeleteOffsetsReply,
     HeartbeatReply,
     JoinReply,
     ListGroupsReply,
 )
-from rota.model.request import DeleteGroups, Heartbeat, Leaver, ListGroups
-from tests.unit.desk import GROUP, Desk, commit, join
+from rota.model.request import DeleteGroups, DeleteOffsets, Heartbeat, Leaver, ListGroups
+from tests.unit.desk import GROUP, Desk, commit, join, metadata
 
 
 @pytest.mark.parametrize(
@@ -485,7 +486,7 @@ def test_a_static_member_that_is_not_stored_changes_nothing() -> None:
     assert desk.beat(member, 1, "a") == Code.NONE
 
 
-def test_while_an_append_is_under_way_its_group_waits_and_others_do_not() -> None:
+def test_while_a_change_is_stored_others_wait_but_heartbeats_and_other_groups_do_not() -> None:
     desk = Desk()
     leader, _ = desk.enter()
     desk.wait(6_000)
@@ -494,11 +495,11 @@ def test_while_an_append_is_under_way_its_group_waits_and_others_do_not() -> Non
     beat = desk.send(Heartbeat(group=GROUP, generation=1, member_id=leader))
     leave = desk.send_leave(leader)
     other = desk.send(join(group="other"))
-    assert {sync, beat, leave}.isdisjoint(desk.answers)
+    assert {sync, leave}.isdisjoint(desk.answers)
+    assert desk.answers[beat] == HeartbeatReply()
     assert desk.joined(other).code == Code.MEMBER_ID_REQUIRED
     desk.store(desk.held.pop())
     assert desk.synced(sync).assignment == b"L"
-    assert desk.answers[beat] == HeartbeatReply()
     assert leave in desk.answers
     assert desk.state() == "Empty"
 
@@ -552,13 +553,13 @@ def test_a_coordinator_that_moves_sends_everybody_away() -> None:
     waits = desk.send(join(ids[0]))
     desk.appends = [None]
     storing = desk.send(commit(group="other"))
-    queued = desk.send(commit(9, group="other"))
+    queued = desk.send(DeleteOffsets(group="other", partitions=()))
     desk.handle(Unloaded())
     assert desk.joined(waits).code == Code.NOT_COORDINATOR
-    for token in (storing, queued):
-        reply = desk.answers[token]
-        assert isinstance(reply, CommitReply)
-        assert set(reply.codes.values()) == {Code.NOT_COORDINATOR}
+    assert desk.answers[queued] == DeleteOffsetsReply(code=Code.NOT_COORDINATOR)
+    reply = desk.answers[storing]
+    assert isinstance(reply, CommitReply)
+    assert set(reply.codes.values()) == {Code.NOT_COORDINATOR}
     assert desk.timers == {}
     assert desk.beat(ids[0], 1) == Code.NOT_COORDINATOR
     desk.store(desk.held.pop())  # too late: nothing happens
@@ -595,3 +596,152 @@ def test_a_join_that_comes_while_its_group_is_deleted_finds_a_new_one() -> None:
     desk.store(desk.held.pop())
     assert desk.joined(token).code == Code.MEMBER_ID_REQUIRED
     assert desk.state() == "Empty"
+
+
+# what waits for an append, and what does not
+
+
+def test_a_timer_that_was_moved_while_it_waited_is_void() -> None:
+    desk = Desk()
+    _, follower = desk.stable(join(static_id="a"), join())
+    desk.appends = [None]
+    desk.send(join(static_id="a"))  # being stored: what changes the group waits
+    desk.wait(10_000)  # the follower's session ends, and waits
+    assert desk.beat(follower, 1) == Code.NONE
+    desk.store(desk.held.pop())
+    assert follower in desk.members()
+    assert desk.state() == "Stable"
+
+
+def test_a_join_timer_of_the_phase_before_is_void() -> None:
+    desk = Desk()
+    ids = desk.stable(join(session=200_000), join(session=200_000))
+    desk.send(join(ids[0]))
+    desk.appends = [None]
+    desk.send(commit(1, ids[1], 1))
+    desk.send(DeleteOffsets(group=GROUP, partitions=()))  # waits for the commit
+    desk.wait(60_000)  # the join phase has lasted long enough, which waits too
+    desk.send(join(ids[1]))
+    desk.store(desk.held.pop())
+    assert desk.state() == "CompletingRebalance"
+    assert desk.members() == [ids[0]]  # the timer was first: it was not moved
+    assert desk.joined(desk.send(join(ids[1]))).code == Code.UNKNOWN_MEMBER_ID
+
+
+def test_commits_do_not_wait_for_each_other() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join())
+    desk.appends = [None] * 100
+    tokens = [desk.send(commit(number, member, 1)) for number in range(100)]
+    assert desk.beat(member, 1) == Code.NONE
+    assert len(desk.held) == 100
+    for held in desk.held:
+        desk.store(held)
+    assert desk.answers.keys() >= set(tokens)
+    assert desk.state() == "Stable"
+
+
+def test_a_deletion_waits_for_commits_and_commits_after_it_for_the_deletion() -> None:
+    desk = Desk()
+    desk.appends = [None]
+    first = desk.send(commit(1))
+    deletion = desk.send(DeleteGroups(groups=(GROUP, "other")))
+    second = desk.send(commit(2))
+    assert desk.answers.keys().isdisjoint({first, deletion, second})
+    desk.store(desk.held.pop())
+    assert desk.answers[deletion] == DeleteGroupsReply(
+        codes={GROUP: Code.NONE, "other": Code.GROUP_ID_NOT_FOUND}
+    )
+    assert [type(entry).__name__ for entry in desk.journal] == [
+        "OffsetCommitted",
+        "OffsetForgotten",
+        "GroupForgotten",
+        "OffsetCommitted",
+    ]
+
+
+def test_a_load_that_comes_unasked_sends_everybody_away_first() -> None:
+    desk = Desk()
+    ids = desk.stable(join(), join())
+    waits = desk.send(join(ids[0]))
+    desk.handle(LoadStarted())
+    assert desk.joined(waits).code == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert desk.timers == {}
+
+
+def test_entries_that_are_too_large_are_not_to_be_tried_again() -> None:
+    desk = Desk()
+    leader, _ = desk.enter()
+    desk.wait(6_000)
+    desk.appends = [Code.MESSAGE_TOO_LARGE]
+    assert desk.synced(desk.sync(leader, 1)).code == Code.UNKNOWN
+
+
+def saved(
+    static_ids: tuple[str | None, ...],
+    leader: str | None = "m0",
+    protocol: str | None = "range",
+    rebalance_timeout: int = 60_000,
+) -> GroupSaved:
+    """A generation of members m0, m1, ..."""
+    members = tuple(
+        SavedMember(
+            member_id=f"m{number}",
+            static_id=static_id,
+            client_id="app",
+            client_host="/",
+            rebalance_timeout=rebalance_timeout,
+            session_timeout=10_000,
+            subscription=metadata("t"),
+            assignment=b"",
+        )
+        for number, static_id in enumerate(static_ids)
+    )
+    return GroupSaved(
+        group=GROUP,
+        protocol_type="consumer",
+        generation=3,
+        protocol=protocol,
+        leader=leader,
+        members=members,
+    )
+
+
+def test_a_rebalance_timeout_of_nothing_does_not_spin() -> None:
+    desk = Desk()
+    desk.journal = [saved(("a", None), rebalance_timeout=0)]
+    desk.restart()
+    desk.leave(Leaver(member_id="m1"))
+    desk.wait(9_000)  # without a shortest wait, this would never end
+    assert desk.state() == "PreparingRebalance"
+    desk.wait(1_000)
+    assert desk.state() == "Empty"
+
+
+def test_strategies_that_nobody_names_any_more_are_forgotten() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join())
+    for number in range(20):
+        token = desk.send(join(member, strategies=("range", f"x{number}")))
+        desk.settle([token])  # the books are checked after every event
+
+
+@pytest.mark.parametrize(
+    ("leader", "protocol", "static_ids", "left"),
+    [
+        (None, "range", (None, None), ["m0", "m1"]),
+        ("nobody", "range", (None, None), ["m0", "m1"]),
+        ("m0", "range", ("a", "a"), ["m1"]),
+        ("m0", None, (None, None), []),
+    ],
+)
+def test_a_journal_that_no_coordinator_wrote_is_made_the_best_of(
+    leader: str | None, protocol: str | None, static_ids: tuple[str | None, ...], left: list[str]
+) -> None:
+    desk = Desk()
+    desk.journal = [saved(static_ids, leader, protocol)]
+    desk.restart()
+    assert desk.members() == left
+    desk.send(join(static_id="a"))
+    desk.wait(20_000)
+    assert set(desk.members()) & set(left) == set()

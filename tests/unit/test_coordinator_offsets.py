@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rota.errors import Code
-from rota.group.event import TopicsDeleted
+from rota.group.event import Loaded, LoadStarted, TopicsDeleted
 from rota.model.config import DAY
 from rota.model.entry import GroupForgotten, OffsetCommitted, OffsetForgotten
 from rota.model.offset import OffsetAndMetadata
@@ -126,6 +126,40 @@ def test_offsets_of_a_topic_made_anew_are_not_taken_for_the_old_ones() -> None:
     desk.handle(TopicsDeleted((("t", old),)))
     assert fetched(desk, T0) == [None]
     assert desk.journal[-1] == OffsetForgotten(group=GROUP, topic="t", partition=0)
+
+
+def test_a_topic_deleted_while_a_commit_or_a_load_is_under_way_is_not_missed() -> None:
+    desk = Desk()
+    desk.appends = [None]
+    desk.send(commit(5))
+    desk.handle(TopicsDeleted((("t", None),)))
+    desk.store(desk.held.pop())
+    assert fetched(desk, T0) == [None]
+    desk.ask(commit(5))
+    desk.handle(LoadStarted())
+    desk.handle(TopicsDeleted((("t", b"x" * 16), ("t", None))))
+    for entry in desk.journal:
+        desk.coordinator.replay(entry)
+    desk.handle(Loaded())
+    assert fetched(desk, T0) == [None]
+
+
+def test_zeros_are_no_topic_id() -> None:
+    desk = Desk()
+    desk.ask(
+        CommitOffsets(group=GROUP, offsets={T0: OffsetAndMetadata(5)}, topic_ids={"t": bytes(16)})
+    )
+    reply = desk.ask(FetchOffsets(group=GROUP, partitions=(T0,), topic_ids={"t": b"a" * 16}))
+    assert reply == FetchOffsetsReply(offsets={T0: OffsetAndMetadata(5)})
+
+
+def test_a_journal_may_say_that_there_is_no_offset() -> None:
+    desk = Desk()
+    desk.journal = [
+        OffsetCommitted(group=GROUP, topic="t", partition=0, offset=-1, commit_timestamp=0)
+    ]
+    desk.restart()
+    assert fetched(desk, T0) == [None]
 
 
 def test_deleting_offsets() -> None:

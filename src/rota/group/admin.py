@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from rota.errors import Code
 from rota.group import offset
@@ -11,13 +11,12 @@ from rota.group.state import State
 from rota.group.turn import Turn, answerable
 from rota.model.entry import ClassicEntry, GroupForgotten
 from rota.model.reply import (
-    DeleteGroupsReply,
     DescribedGroup,
     DescribedMember,
     ListedGroup,
     ListGroupsReply,
 )
-from rota.model.request import DeleteGroups, ListGroups
+from rota.model.request import ListGroups
 
 
 def list_groups(groups: Iterable[Group], request: ListGroups) -> ListGroupsReply:
@@ -59,23 +58,13 @@ def describe(name: str, group: Group | None, *, knows_missing: bool) -> Describe
     )
 
 
-def delete(turn: Turn, groups: Mapping[str, Group], token: int, request: DeleteGroups) -> None:
-    """Deletes groups that have no members, with their offsets."""
-    codes: dict[str, Code] = {}
-    entries: list[ClassicEntry] = []
-    for name in request.groups:
-        group = groups.get(name)
-        if group is None:
-            codes[name] = Code.GROUP_ID_NOT_FOUND
-        elif group.state is not State.EMPTY:
-            codes[name] = Code.NON_EMPTY_GROUP
-        elif name not in codes:
-            codes[name] = Code.NONE
-            entries += [*offset.tombstones(group, group.offsets), GroupForgotten(group=name)]
-    if entries:
-        turn.append(tuple(entries))
-    turn.answer_after_append(token, lambda code: DeleteGroupsReply(codes=_outcome(codes, code)))
-
-
-def _outcome(codes: dict[str, Code], failed: Code) -> dict[str, Code]:
-    return {name: code or answerable(failed) for name, code in codes.items()} if failed else codes
+def delete(turn: Turn, group: Group | None, done: Callable[[Turn, Code], None]) -> None:
+    """Deletes a group that has no members, with its offsets; ``done`` is told what came of it."""
+    if group is None:
+        done(turn, Code.GROUP_ID_NOT_FOUND)
+    elif group.state is not State.EMPTY:
+        done(turn, Code.NON_EMPTY_GROUP)
+    else:
+        forgotten = offset.tombstones(group, group.offsets)
+        entries: tuple[ClassicEntry, ...] = (*forgotten, GroupForgotten(group=group.name))
+        turn.append(entries, lambda later, code: done(later, answerable(code)))

@@ -205,7 +205,7 @@ class Group:
 
     def update(self, member: GroupMember, request: Join) -> None:
         """A member joins again."""
-        self._support.subtract(member.strategies)
+        self._unlist(member)
         member.update(request)
         self._support.update(member.strategies)
 
@@ -215,7 +215,7 @@ class Group:
         if member.static_id is not None:
             del self.static_ids[member.static_id]
         self.unpark_join(member)
-        self._support.subtract(member.strategies)
+        self._unlist(member)
         self.pending_sync.pop(member.member_id, None)
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
@@ -223,7 +223,7 @@ class Group:
     def replace(self, old: GroupMember, new: GroupMember) -> None:
         """A static member comes back under a new member id and keeps its place in the order."""
         self.unpark_join(old)
-        self._support.subtract(old.strategies)
+        self._unlist(old)
         self._support.update(new.strategies)
         self.members = {
             (new.member_id if key == old.member_id else key): (new if member is old else member)
@@ -260,6 +260,11 @@ class Group:
         return self.waiting > 0
 
     # what strategy it uses
+
+    def _unlist(self, member: GroupMember) -> None:
+        """Its strategies do not count any more; those that nobody names are forgotten."""
+        self._support.subtract(member.strategies)
+        self._support = +self._support
 
     @property
     def strategies(self) -> list[str]:
@@ -326,21 +331,28 @@ class Group:
 
     @classmethod
     def loaded(cls, entry: GroupSaved, offsets: dict[TopicPartition, OffsetCommitted]) -> Group:
-        """As it comes out of the journal: stable, or empty."""
+        """As it comes out of the journal: stable, or empty.
+
+        What no coordinator writes, a damaged or foreign journal may hold: of members with one id
+        or static id the last counts, members without a strategy are none, and somebody leads.
+        """
         group = cls(entry.group, entry.state_timestamp)
-        group.state = State.STABLE if entry.members else State.EMPTY
         group.generation = entry.generation
         group.protocol_type = entry.protocol_type or None
         group.protocol = entry.protocol
-        group.leader = entry.leader
         group.offsets = offsets
-        for saved in entry.members:
+        listed = {saved.static_id or saved.member_id: saved for saved in entry.members}
+        for saved in listed.values() if entry.protocol is not None else ():
             member = GroupMember.loaded(saved, entry)
             member.assignment = saved.assignment
             group.members[member.member_id] = member
             if member.static_id is not None:
                 group.static_ids[member.static_id] = member.member_id
             group._support.update(member.strategies)
+        group.state = State.STABLE if group.members else State.EMPTY
+        group.leader = (
+            entry.leader if entry.leader in group.members else next(iter(group.members), None)
+        )
         group.subscribed = group._all_topics()
         return group
 
@@ -359,7 +371,7 @@ class Group:
         """Raises where the books do not agree with each other."""
         members = self.members.values()
         assert self.waiting == sum(member.join_token is not None for member in members)
-        assert +self._support == Counter(name for m in members for name in m.strategies)
+        assert self._support == Counter(name for m in members for name in m.strategies)
         assert self.static_ids == {
             m.static_id: m.member_id for m in members if m.static_id is not None
         }

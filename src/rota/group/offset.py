@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from rota.errors import Code
 from rota.group.classic import Group
@@ -80,7 +80,7 @@ def _entry(
         metadata=given.metadata,
         commit_timestamp=now,
         expire_timestamp=NO_TIMESTAMP if retention is None else now + retention,
-        topic_id=request.topic_ids.get(partition.topic),
+        topic_id=known_id(request.topic_ids.get(partition.topic)),
     )
 
 
@@ -94,8 +94,12 @@ def fetch(turn: Turn, group: Group | None, token: int, request: FetchOffsets) ->
 
 
 def _fetched(kept: OffsetCommitted | None, topic_id: bytes | None) -> OffsetAndMetadata | None:
+    # a journal may hold what says that there is no offset
+    if kept is None or kept.offset < 0:
+        return None
     # an offset of a topic that was deleted and made again belongs to the old one
-    if kept is None or (topic_id and kept.topic_id and topic_id != kept.topic_id):
+    wanted = known_id(topic_id)
+    if wanted is not None and kept.topic_id not in (None, wanted):
         return None
     epoch = None if kept.leader_epoch == NO_EPOCH else kept.leader_epoch
     return OffsetAndMetadata(kept.offset, kept.metadata, epoch)
@@ -136,15 +140,22 @@ def tombstones(group: Group, partitions: Iterable[TopicPartition]) -> tuple[Offs
     )
 
 
-def of_deleted(group: Group, topics: Mapping[str, bytes | None]) -> list[TopicPartition]:
+def of_deleted(
+    group: Group, topics: Iterable[tuple[str, bytes | None]]
+) -> Iterator[TopicPartition]:
     """Offsets in topics that are gone; of a topic made anew under the same name they stay."""
-    found = []
+    gone: dict[str, set[bytes | None]] = {}
+    for topic, topic_id in topics:
+        gone.setdefault(topic, set()).add(known_id(topic_id))
     for tp, kept in group.offsets.items():
-        if tp.topic in topics:
-            gone = topics[tp.topic]
-            if gone is None or kept.topic_id in (None, gone):
-                found.append(tp)
-    return found
+        ids = gone.get(tp.topic)
+        if ids is not None and (kept.topic_id is None or None in ids or kept.topic_id in ids):
+            yield tp
+
+
+def known_id(topic_id: bytes | None) -> bytes | None:
+    """A topic's id; Kafka says by zeros that there is none."""
+    return topic_id if topic_id is not None and any(topic_id) else None
 
 
 def expired(group: Group, now: int, retention: int) -> list[TopicPartition]:

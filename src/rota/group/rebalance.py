@@ -9,6 +9,9 @@ from rota.group.state import State
 from rota.group.turn import Turn
 from rota.model.reply import JoinReply, SyncReply
 
+SHORTEST_WAIT = 1_000
+"""How often, at most, absent members are looked for: a rebalance timeout may be nothing."""
+
 
 def start_or_complete(turn: Turn, group: Group, reason: str) -> None:
     """Something changed: a rebalance starts, or the one under way may now be complete."""
@@ -74,7 +77,7 @@ def complete(turn: Turn, group: Group) -> None:
         turn.note(Happened.ABSENT, group, f"did not join in time: {names}")
     if group.members and not group.elect_leader():
         # nobody is there but static members that may come back within their sessions
-        turn.start(TimerKind.JOIN, group, group.rebalance_timeout)
+        turn.start(TimerKind.JOIN, group, max(group.rebalance_timeout, SHORTEST_WAIT))
         return
     group.next_generation(turn.now)
     if group.members:

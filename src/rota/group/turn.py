@@ -32,11 +32,13 @@ def _nothing(turn: Turn, code: Code) -> None:
 class Turn:
     """Collects the commands that an event leads to; handlers speak through it."""
 
-    __slots__ = ("appends", "commands", "config", "now")
+    __slots__ = ("appends", "commands", "config", "now", "overdue")
 
-    def __init__(self, config: GroupConfig, now: int) -> None:
+    def __init__(self, config: GroupConfig, now: int, overdue: set[TimerKey]) -> None:
         self.config = config
         self.now = now
+        self.overdue = overdue
+        """Timers that have fired, but whose time is up only if nothing starts or stops them."""
         self.commands: list[Command] = []
         self.appends: list[tuple[tuple[ClassicEntry, ...], Then]] = []
 
@@ -63,11 +65,22 @@ class Turn:
 
     def start(self, kind: TimerKind, group: Group, after: int, member_id: str = "") -> None:
         """Starts or moves a timer."""
-        self.commands.append(StartTimer(TimerKey(kind, group.name, member_id), self.now + after))
+        key = TimerKey(kind, group.name, member_id)
+        self.overdue.discard(key)
+        self.commands.append(StartTimer(key, self.now + after))
 
     def stop(self, kind: TimerKind, group: Group, member_id: str = "") -> None:
         """Stops a timer."""
-        self.commands.append(StopTimer(TimerKey(kind, group.name, member_id)))
+        key = TimerKey(kind, group.name, member_id)
+        self.overdue.discard(key)
+        self.commands.append(StopTimer(key))
+
+    def stop_all(self, group: Group) -> None:
+        """Stops every timer of a group."""
+        for member_id in (*group.members, *group.pending):
+            self.stop(TimerKind.SESSION, group, member_id)
+        self.stop(TimerKind.JOIN, group)
+        self.stop(TimerKind.SYNC, group)
 
     def note(self, what: Happened, group: Group, text: str) -> None:
         """Says for the log what happened."""
@@ -101,8 +114,20 @@ class Turn:
         group.remove(member)
 
 
+_ANSWERABLE = {
+    Code.UNKNOWN_TOPIC_OR_PARTITION: Code.COORDINATOR_NOT_AVAILABLE,
+    Code.REQUEST_TIMED_OUT: Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_ENOUGH_REPLICAS: Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_LEADER_OR_FOLLOWER: Code.NOT_COORDINATOR,
+    Code.KAFKA_STORAGE_ERROR: Code.NOT_COORDINATOR,
+    Code.MESSAGE_TOO_LARGE: Code.UNKNOWN,
+    Code.RECORD_LIST_TOO_LARGE: Code.UNKNOWN,
+}
+
+
 def answerable(code: Code) -> Code:
-    """What a member is told when the journal could not be written: try again, here or elsewhere."""
-    if code in (Code.NOT_COORDINATOR, Code.KAFKA_STORAGE_ERROR):
-        return Code.NOT_COORDINATOR
-    return Code.COORDINATOR_NOT_AVAILABLE
+    """What a member is told when the journal could not be written, as Kafka says it.
+
+    What may pass is to be tried again, here or elsewhere; entries that are too large stay so.
+    """
+    return _ANSWERABLE.get(code, code)

@@ -22,8 +22,6 @@ from rota.model.request import DescribeGroups
 from tests.kafka.coordinator import wire
 
 JOURNAL = "__consumer_offsets"
-PATIENCE = 5.0
-"""How long to wait for an answer that the other side gave. Costs nothing where both agree."""
 AGAIN = 0.01
 READ = 1 << 16
 LATEST = -1

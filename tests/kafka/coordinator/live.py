@@ -9,10 +9,14 @@ from collections.abc import Callable, Collection, Mapping
 from rota.model.reply import Reply
 from rota.model.request import Request
 from tests.kafka.coordinator import connection, wire
-from tests.kafka.coordinator.connection import AGAIN, PATIENCE, Connection
+from tests.kafka.coordinator.connection import AGAIN, Connection
+from tests.kafka.coordinator.stage import QUIET
 
-QUIET = 0.03
-"""How long to listen for an answer that the other side did not give."""
+PATIENCE = 0.4
+"""How long to wait for what the other side has done by now.
+
+Costs nothing where both agree; less than any timer of a case, lest it hide that one runs longer.
+"""
 
 
 class Live:
@@ -47,10 +51,10 @@ class Live:
     def collect(self, milliseconds: int, expected: Collection[str] | None) -> Mapping[str, Reply]:
         time.sleep(milliseconds / 1000)
         if expected is None:
-            return self._receive(set(self._busy), 10 * QUIET)
+            return self._receive(set(self._busy), 10 * QUIET / 1000)
         answers = self._receive(set(expected), PATIENCE)
         if self._busy:
-            answers |= self._receive(set(self._busy), QUIET)
+            answers |= self._receive(set(self._busy), QUIET / 1000)
         return answers
 
     def _receive(self, wanted: set[str], patience: float) -> dict[str, Reply]:

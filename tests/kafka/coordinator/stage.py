@@ -11,6 +11,9 @@ from rota.model.reply import ListGroupsReply, Reply
 from rota.model.request import DescribeGroups, Request
 from tests.kafka.coordinator.transcript import Renaming, Step, brief
 
+QUIET = 30
+"""How many milliseconds a side listens on for other answers while requests are parked."""
+
 
 class Side(Interface):
     """One that answers requests: Rota's coordinator in virtual time, or a broker in real time."""

@@ -72,7 +72,7 @@ class Renaming:
             case str():
                 result = GROUP if value == self._group else self._name(value)
             case tuple() if value and isinstance(value[0], UNORDERED):
-                ordered = sorted(value, key=lambda each: MADE.sub(r"\1", each.member_id))
+                ordered = sorted(value, key=lambda each: self._place(each.member_id))
                 result = tuple(map(self.of, ordered))
             case tuple() if type(value) is tuple:
                 result = tuple(map(self.of, value))
@@ -84,6 +84,10 @@ class Renaming:
                 changes = {name: self.of(getattr(value, name)) for name in names}
                 result = dataclasses.replace(value, **changes)
         return result  # type: ignore[no-any-return]
+
+    def _place(self, member_id: str) -> tuple[str, str]:
+        """Members by what their ids begin with; of equal ones, those not seen yet come last."""
+        return MADE.sub(r"\1", member_id), self._names.get(member_id, "~")
 
     def _name(self, text: str) -> str:
         made = MADE.fullmatch(text)
