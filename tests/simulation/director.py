@@ -236,7 +236,7 @@ class Director:
         return True
 
     def _delete_offsets(self) -> bool:
-        partitions = tuple({self._some_partition() for _ in range(3)})
+        partitions = tuple(sorted({self._some_partition() for _ in range(3)}))
         self.arena.ask(DeleteOffsets(group=self._group(), partitions=partitions))
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from contextlib import ExitStack
 from unittest import mock
@@ -60,6 +61,17 @@ def play(seed: int) -> Counter[str]:
             trace = tail(arena.trace)
             raise Failure(plan, rule, error, trace) from error
     return tally
+
+
+def fingerprint(seed: int) -> str:
+    """Of everything that happens in a world, in its order."""
+    digest = hashlib.sha256()
+    with ExitStack() as stack:
+        arena = watched(drawn(seed), Counter(), stack)
+        _play(arena)
+        for record in arena.trace:
+            digest.update(f"{record}\n".encode())
+    return digest.hexdigest()
 
 
 def _play(arena: Arena) -> None:

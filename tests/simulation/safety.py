@@ -34,7 +34,13 @@ from rota.group.event import (
 )
 from rota.group.state import State
 from rota.model.config import GroupConfig
-from rota.model.entry import ClassicEntry, GroupForgotten, GroupSaved, OffsetCommitted
+from rota.model.entry import (
+    ClassicEntry,
+    GroupForgotten,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetForgotten,
+)
 from rota.model.reply import (
     CommitReply,
     DeleteGroupsReply,
@@ -85,6 +91,12 @@ class InFlight:
     """The token of the commit whose offsets these are."""
     cause: int | None
     """The token of the request whose handling led to it, where that is known."""
+    after: int
+    """How much was in the journal before."""
+
+    @property
+    def is_commit(self) -> bool:
+        return isinstance(self.entries[0], OffsetCommitted)
 
 
 class Desk:
@@ -169,14 +181,21 @@ class Desk:
 
     def _begin_anew(self) -> None:
         for append in self._in_flight.values():
-            there = [entry in self.journal[-len(append.entries) :] for entry in append.entries]
-            whole = all(there) or not any(there)
-            must(whole, "all or nothing is written", *append.entries)
+            self._check_whole(append)
         self._loading = True
         self.answers.lives += 1
         self.live.clear()
         self.waiting.clear()
         self._in_flight.clear()
+
+    def _check_whole(self, append: InFlight) -> None:
+        """What a coordinator was writing when it died is there as a whole, or not at all."""
+        others = {
+            entry for one in self._in_flight.values() if one is not append for entry in one.entries
+        }
+        since = self.journal[append.after :]
+        there = [entry in since for entry in append.entries if entry not in others]
+        must(all(there) or not any(there), "all or nothing is written", *append.entries)
 
     def _loaded(self, coordinator: Coordinator, commands: list[Command]) -> None:
         self._loading = False
@@ -210,12 +229,15 @@ class Desk:
 
     def _appends(self, append: Append) -> None:
         self.on_append(append.entries)
-        groups = {entry.group for entry in append.entries}
-        busy = {entry.group for one in self._in_flight.values() for entry in one.entries}
-        must(groups.isdisjoint(busy), "one append at a time", *sorted(groups & busy))
         commits = [one for one in append.entries if isinstance(one, OffsetCommitted)]
         token = self._accepted(commits) if commits else None
-        self._in_flight[append.ticket] = InFlight(append.entries, token, self._cause)
+        one = InFlight(append.entries, token, self._cause, len(self.journal))
+        group = one.entries[0].group
+        busy = [other for other in self._in_flight.values() if other.entries[0].group == group]
+        removes = any(isinstance(entry, OffsetForgotten) for entry in one.entries)
+        alone = all(other.is_commit for other in busy) and not (removes and busy)
+        must(alone, "one change at a time", one, *busy)
+        self._in_flight[append.ticket] = one
 
     def _accepted(self, entries: list[OffsetCommitted]) -> int:
         """The request that these offsets come from: it must be of the group's generation."""

@@ -88,7 +88,12 @@ def _check_members(entry: GroupSaved) -> None:
 
 
 def _check_successor(old: GroupSaved, new: GroupSaved) -> None:
-    """A generation follows a lower one; or it is the same, and one static member was replaced."""
+    """A generation follows a lower one; or it is the same, and one static member was replaced.
+
+    A group that begins while an admin commits is told of twice, as one of nobody.
+    """
+    if not (old.members or new.members or new.generation):
+        return
     if new.generation != old.generation:
         rising = new.generation > old.generation
         must(rising, "generations rise", f"{old.generation} is followed by {new.generation}")

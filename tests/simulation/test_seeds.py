@@ -7,15 +7,19 @@ was: ``ROTA_SEED=123 python -m pytest tests/simulation -k seed``.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 
 from rota.group.event import Happened
 from rota.group.state import MOVES
 from rota.member.event import Call
+from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plan import KINDS, Act, Kind, drawn
-from tests.simulation.play import Failure, play
+from tests.simulation.play import Failure, fingerprint, play
 from tests.simulation.weather import FAILURES
 
 AGAIN = os.environ.get("ROTA_SEED")
@@ -119,5 +123,25 @@ def test_every_code_was_met(tally: Counter[str], request_: str, codes: str) -> N
     assert not _missing(tally, [f"{request_} {code}" for code in codes.split()])
 
 
-def test_a_seed_gives_the_same_world_each_time() -> None:
-    assert play(4) == play(4)
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_a_seed_gives_the_same_world_in_every_process(hash_seed: str) -> None:
+    program = "from tests.simulation.play import fingerprint; print(fingerprint(4))"
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.strip() == fingerprint(4)
+
+
+def test_a_failure_tells_how_to_see_it_again() -> None:
+    with ExitStack() as stack:
+        MUTATIONS["a_generation_keeps_its_number"].apply(stack)
+        with pytest.raises(Failure) as caught:
+            play(6)
+    text = str(caught.value)
+    assert "seed 6 (trouble with nothing) breaks the rule: generations rise by one" in text
+    assert "preparing" in text, "the last things that happened"
+    assert "ROTA_SEED=6 python -m pytest tests/simulation -k seed" in text

@@ -12,11 +12,10 @@ from rota.sim.chance import Chance
 from rota.sim.network import Fate, Odds, Shaky
 
 FAILURES = (
-    Code.COORDINATOR_NOT_AVAILABLE,
-    Code.NOT_COORDINATOR,
-    Code.KAFKA_STORAGE_ERROR,
+    Code.NOT_LEADER_OR_FOLLOWER,
+    Code.NOT_ENOUGH_REPLICAS,
     Code.REQUEST_TIMED_OUT,
-    Code.UNKNOWN,
+    Code.KAFKA_STORAGE_ERROR,
 )
 """What a log says when it cannot be written: no leader, too few replicas, a full disk."""
 CLEAR = Odds()
