@@ -37,6 +37,11 @@ class GivesNoData(Range):
         raise LookupError("no data")
 
 
+class GivesText(Range):
+    def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
+        return "no data"  # type: ignore[return-value]
+
+
 class DislikesItsShare(Range):
     def on_assignment(self, assignment: Assignment, generation: int) -> None:
         raise LookupError("too little")
@@ -79,12 +84,13 @@ def test_it_is_tried_again_if_the_application_polls_again() -> None:
     assert member.sent(Join).member_id == ""
 
 
-def test_a_strategy_without_its_user_data_does_not_join() -> None:
-    member = Driver([GivesNoData()])
+@pytest.mark.parametrize("assignor", [GivesNoData(), GivesText()], ids=["none", "text"])
+def test_a_strategy_without_its_user_data_does_not_join(assignor: Assignor) -> None:
+    member = Driver([assignor])
     member.poll()
     (error,) = raised(member.found())
     assert isinstance(error, StrategyFailed)
-    assert "no data" in str(error)
+    assert "'range' gave no user data" in str(error)
     member.end_poll()
     assert [type(one) for one in raised(member.poll())] == [StrategyFailed]
     assert not member.open
@@ -117,6 +123,11 @@ def test_a_member_whose_subscription_cannot_be_read_is_noted() -> None:
     member.answer_join(leader=ME, members={ME: told(), OTHER: b"\0"})
     assert any(OTHER in note.text for note in of(Note, member.log))
     assert {who for who, _ in member.sent(Sync).assignments} == {ME, OTHER}
+
+
+def test_two_strategies_of_one_name_are_refused() -> None:
+    with pytest.raises(InputError, match="two strategies in the list have the name 'range'"):
+        Driver([Range(), GivesNoData()])
 
 
 def test_strategies_without_a_protocol_in_common_are_refused() -> None:
