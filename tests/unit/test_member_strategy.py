@@ -32,6 +32,17 @@ class Doubles(Assignor):
         return GroupAssignment(dict.fromkeys(group, Assignment(everything)))
 
 
+class Writes(Range):
+    """Sends its members text, where bytes travel."""
+
+    def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
+        given = super().assign(cluster, group)
+        text: bytes = "all yours"  # type: ignore[assignment]
+        return GroupAssignment(
+            {member: Assignment(one.partitions, text) for member, one in given.items()}
+        )
+
+
 class GivesNoData(Range):
     def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
         raise LookupError("no data")
@@ -57,7 +68,9 @@ def lead_with(assignor: Assignor, static_id: str | None = None) -> Driver:
 
 @pytest.mark.parametrize("static_id", [None, "s"])
 @pytest.mark.parametrize(
-    ("assignor", "error"), [(Raises(), StrategyFailed), (Doubles(), BrokenRule)], ids=str
+    ("assignor", "error"),
+    [(Raises(), StrategyFailed), (Doubles(), BrokenRule), (Writes(), BrokenRule)],
+    ids=["raises", "doubles", "writes"],
 )
 def test_the_leader_leaves_and_tells(
     assignor: Assignor, error: type[Exception], static_id: str | None
