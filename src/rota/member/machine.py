@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
 from rota.assignors.interface import Assignor
-from rota.assignors.registry import common_protocol
+from rota.assignors.registry import check_names, common_protocol
 from rota.errors import Code, Fenced, InputError
 from rota.member.commit import Commits
 from rota.member.event import (
@@ -58,6 +58,7 @@ class Machine:
     ) -> None:
         if not assignors:
             raise InputError("partition.assignment.strategy: a member needs at least one")
+        check_names(assignors)
         self._outbox = Outbox()
         self._session = Session(config, self._outbox)
         self._watch = Watch(self._outbox, config.rack)
