@@ -195,12 +195,6 @@ def test_a_rebalance_under_way_at_the_end_is_told_apart() -> None:
 
 
 def test_a_strategy_that_fails_is_reported() -> None:
-    class Broken(rota.PartitionAssignor):
-        name = "broken"
-
-        def assign_partitions(self, partitions: Any, subscriptions: Any) -> Any:
-            raise KeyError("by design")
-
     found = rota.simulate(scenario("range", []), Broken)
     assert found.strategy == "broken"
     assert any("raised StrategyFailed: strategy 'broken' raised KeyError" in n for n in found.notes)
@@ -263,3 +257,18 @@ def test_a_frozen_owner_does_not_read() -> None:
     found = rota.simulate(scenario("range", [{"at": "5m", "pause": "m-1", "for": "10s"}]))
     assert {(stop.since, stop.until) for stop in found.stops} == {(300_000, 310_000)}
     assert all(isinstance(stop.partition, TopicPartition) for stop in found.stops)
+
+
+class Broken(rota.PartitionAssignor):
+    """Raises as soon as it is asked."""
+
+    name = "broken"
+
+    def assign_partitions(self, partitions: Any, subscriptions: Any) -> Any:
+        raise KeyError("by design")
+
+
+def test_reasons_stay_readable_where_a_member_has_lost_its_id() -> None:
+    found = rota.simulate(scenario("range", [{"at": "5m", "join": "m-0"}]), Broken)
+    assert found.rebalances
+    assert all(rebalance.reason.count("m-") <= 1 for rebalance in found.rebalances)

@@ -177,7 +177,8 @@ class _Reader:
     def _named(self, text: str) -> str:
         """Member ids are long; people know processes."""
         for member_id, name in self._names.items():
-            text = text.replace(member_id, name)
+            if member_id:  # an error takes a member's id away
+                text = text.replace(member_id, name)
         return text
 
     def _close_if_over(self, now: int) -> None:
