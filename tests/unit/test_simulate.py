@@ -70,6 +70,21 @@ def test_the_two_rounds_of_a_cooperative_rebalance_are_one() -> None:
     assert {stop.time for stop in found.stops} == {3_004}
 
 
+def test_the_two_rounds_are_one_where_a_single_member_gives_something_up() -> None:
+    given = scenario("cooperative-sticky", [{"at": "5m", "join": "m-5"}])
+    given["topics"], given["members"][0]["count"] = {"t": 6}, 5
+    _, rebalance = rota.simulate(given).rebalances
+    assert (rebalance.rounds, rebalance.moved, rebalance.moved_min) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_two_rounds_are_one_where_the_only_member_gives_half_of_all(seed: int) -> None:
+    given = scenario("cooperative-sticky", [{"at": "5m", "join": "m-1"}])
+    given["members"][0]["count"] = 1
+    _, rebalance = rota.simulate(given, seed=seed).rebalances
+    assert (rebalance.rounds, rebalance.moved, rebalance.moved_min) == (2, 6, 6)
+
+
 @pytest.mark.parametrize(("strategy", "moved"), [("range", 3), ("roundrobin", 8), ("sticky", 2)])
 def test_moves_against_the_fewest(strategy: str, moved: int) -> None:
     # static members come in the order of their names

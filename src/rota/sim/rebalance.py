@@ -21,7 +21,7 @@ from rota.group.event import Happened
 from rota.member.event import Call
 from rota.model.entry import GroupSaved, SavedMember
 from rota.model.membership import UNASSIGNED, GroupSubscription, Subscription
-from rota.model.request import Join
+from rota.model.reply import JoinReply
 from rota.model.topic import NO_PARTITIONS, Cluster, Partitions
 from rota.sim.trace import Record, What
 
@@ -130,8 +130,10 @@ class _Reader:
                 self._noted(record)
             case What.LISTENER:
                 self._listened(record)
-            case What.ASKED if isinstance(record.detail, Join):
-                self._owing.discard(record.who)
+            case What.ANSWERED if isinstance(record.detail, JoinReply) and not record.detail.code:
+                # what it joined for was no news: nothing follows
+                if self._stable:
+                    self._owing.discard(record.who)
             case What.CRASHED | What.GONE:
                 self._running.discard(record.who)
                 self._awaited.discard(record.who)
@@ -149,6 +151,7 @@ class _Reader:
                     self._open = _Open(record.at, text, self._saved)
                 self._open.attempts += 1
                 self._stable = False
+                self._owing.clear()
             case Happened.STABLE:
                 if self._open is not None:
                     self._open.generations.append(generation)
