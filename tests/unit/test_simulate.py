@@ -287,3 +287,64 @@ def test_reasons_stay_readable_where_a_member_has_lost_its_id() -> None:
     found = rota.simulate(scenario("range", [{"at": "5m", "join": "m-0"}]), Broken)
     assert found.rebalances
     assert all(rebalance.reason.count("m-") <= 1 for rebalance in found.rebalances)
+
+
+def test_what_a_failing_strategy_leaves_unread_stands_still_from_the_start() -> None:
+    found = rota.simulate(scenario("range", []), Broken)
+    assert found.failed == ("m-0", "m-1", "m-2", "m-3")
+    assert len(found.unread) == 12
+    assert {(stop.since, stop.until, stop.ended) for stop in found.stops} == {(0, 1_200_000, False)}
+    assert found.stopped == 12 * 1_200_000
+    assert not found.is_sound
+
+
+@pytest.mark.parametrize("network", [{"append": "1h"}, {"latency": "10m"}])
+def test_a_group_that_never_has_a_generation_reads_nothing(network: dict[str, str]) -> None:
+    found = rota.simulate({**scenario("range", []), "network": network})
+    assert found.generations == 0
+    assert len(found.unread) == 12
+    assert found.stopped == 12 * 1_200_000
+
+
+def test_a_pattern_that_matches_nothing_is_no_success() -> None:
+    wrong = scenario("range", [], pattern="x.*")
+    found = rota.simulate(wrong)
+    assert found.notes == ("nobody reads t: no member subscribes to it",)
+    assert len(found.unread) == 12
+    assert found.stopped == 12 * 1_200_000
+
+
+def test_a_topic_that_nobody_subscribes_to_is_noted_and_does_not_count() -> None:
+    given = scenario("range", [], topics=["t"])
+    given["topics"] = {"t": 12, "audit": 2}
+    found = rota.simulate(given)
+    assert found.notes == ("nobody reads audit: no member subscribes to it",)
+    assert (found.stopped, found.unread, found.is_sound) == (0, (), True)
+
+
+def test_added_partitions_stand_still_until_somebody_has_seen_them() -> None:
+    found = rota.simulate(scenario("cooperative-sticky", [{"at": "5m1s", "partitions": {"t": 16}}]))
+    assert [str(stop.partition) for stop in sorted(found.stops)] == ["t-12", "t-13", "t-14", "t-15"]
+    assert {(stop.since, stop.owner) for stop in found.stops} == {(301_000, "")}
+    assert all(stop.until > 600_000 for stop in found.stops)
+    assert found.is_sound
+
+
+def test_what_is_added_too_late_to_be_seen_is_unread() -> None:
+    found = rota.simulate(scenario("range", [{"at": "19m", "partitions": {"t": 13}}]))
+    assert [str(partition) for partition in found.unread] == ["t-12"]
+    assert found.notes == ("never read: t-12",)
+    assert found.stopped == 60_000
+
+
+def test_what_nobody_wants_any_more_does_not_stand_still() -> None:
+    given = scenario("range", [{"at": "5m", "subscribe": "m", "topics": ["u"]}], topics=["t"])
+    given["topics"] = {"t": 12, "u": 4}
+    found = rota.simulate(given)
+    assert {stop.partition.topic for stop in found.stops} == {"u"}
+    assert {stop.since for stop in found.stops} == {300_000}
+    assert found.is_sound
+
+
+def test_a_result_is_short_to_look_at() -> None:
+    assert len(repr(crash("range"))) < 5_000

@@ -162,6 +162,40 @@ def test_max_stopped_is_an_exit_code(rota: Run) -> None:
     assert err.endswith("seconds, more than --max-stopped 0.5\n")
 
 
+BROKEN = """
+import rota
+class Broken(rota.PartitionAssignor):
+    name = "broken"
+    def assign_partitions(self, partitions, subscriptions):
+        raise KeyError("by design")
+"""
+
+
+def test_a_policy_that_reads_nothing_is_never_the_best(
+    rota: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_to_simulate.py").write_text(BROKEN)
+    monkeypatch.chdir(tmp_path)
+    flags = (CRASH, "--strategy", "broken_to_simulate:Broken")
+    code, _, err = rota("simulate", *flags, "--max-stopped", "60")
+    assert code == 1
+    assert "partitions stood still for 10,800.0 seconds" in err
+    _, out, _ = rota("simulate", *flags)
+    assert "5 members died of an error, 12 partitions never read" in out
+    _, out, _ = rota("simulate", *flags, "--compare")
+    assert "best here, by standstill: cooperative-sticky" in out
+    assert "not sound: broken + static: 5 members died of an error" in out
+
+
+def test_there_is_no_best_where_no_policy_reads_all(rota: Run, tmp_path: Path) -> None:
+    path = tmp_path / "pattern.toml"
+    path.write_text('duration = "1m"\n[topics]\nt = 1\n[[members]]\nname = "m"\npattern = "x"\n')
+    _, out, _ = rota("simulate", str(path), "--compare")
+    assert "none is best: " in out
+    assert simulated(rota, str(path), "--compare")["best"] is None
+    assert rota("simulate", str(path), "--max-stopped", "100")[0] == 1
+
+
 def test_standard_input_is_read(rota: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(Path(CRASH).read_text()))
     _, out, _ = rota("simulate", "-")

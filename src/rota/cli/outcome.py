@@ -124,6 +124,8 @@ def _verdict(simulation: Simulation) -> str:
         )
     if simulation.idle:
         said.append(f"{count(simulation.idle, 'member')} idle")
+    if not simulation.is_sound:
+        said.append(_unsound(simulation))
     return "; ".join(said)
 
 
@@ -155,13 +157,19 @@ def print_comparison(simulations: Sequence[Simulation]) -> None:
     screen.print(KEY.partition("\n")[2])
     screen.print()
     screen.print(_advice(own, best(simulations)))
+    for simulation in simulations:
+        if not simulation.is_sound:
+            screen.print(plain(f"not sound: {_named(simulation)}: {_unsound(simulation)}"))
     said = dict.fromkeys(note for simulation in simulations for note in simulation.notes)
     _print_notes(list(said), SHOWN_NOTES)
 
 
-def best(simulations: Sequence[Simulation]) -> Simulation:
-    """The policy under which partitions stood still the least; the first of equals."""
-    return min(simulations, key=_rank)
+def best(simulations: Sequence[Simulation]) -> Simulation | None:
+    """The policy under which partitions stood still the least; the first of equals.
+
+    None where under each of them members died of an error, or partitions were never read.
+    """
+    return min((one for one in simulations if one.is_sound), key=_rank, default=None)
 
 
 def _rank(simulation: Simulation) -> tuple[int, int, int, int]:
@@ -189,8 +197,19 @@ def _named(simulation: Simulation) -> str:
     return simulation.policy.label
 
 
-def _advice(own: Simulation, choice: Simulation) -> str:
-    if _rank(choice) == _rank(own):
+def _unsound(simulation: Simulation) -> str:
+    said = []
+    if simulation.failed:
+        said.append(f"{count(len(simulation.failed), 'member')} died of an error")
+    if simulation.unread:
+        said.append(f"{count(len(simulation.unread), 'partition')} never read")
+    return ", ".join(said)
+
+
+def _advice(own: Simulation, choice: Simulation | None) -> str:
+    if choice is None:
+        return "none is best: under each, members died of an error or partitions were never read"
+    if own.is_sound and _rank(choice) == _rank(own):
         return f"best here, by standstill: {_named(own)}: under no other policy is there less"
     worst, before = choice.worst, own.worst
     pairs = [

@@ -14,6 +14,7 @@ from pathlib import Path
 from rota.assignors.registry import BUILT_IN, resolve
 from rota.assignors.sticky import check_solver
 from rota.cli import outcome
+from rota.cli.screen import count
 from rota.errors import InputError
 from rota.sim.policy import Policy, compared
 from rota.sim.result import Simulation
@@ -52,7 +53,7 @@ def _compare(scenario: Scenario, args: argparse.Namespace) -> None:
     if args.json:
         best = outcome.best(found)
         rows = [simulation.summary() for simulation in found]
-        _print_json({"compare": rows, "best": best.policy.label})
+        _print_json({"compare": rows, "best": best and best.policy.label})
     else:
         outcome.print_comparison(found)
 
@@ -70,13 +71,16 @@ def _policies(args: argparse.Namespace) -> list[Policy]:
 
 
 def _exceeded(simulation: Simulation, limit: float | None) -> bool:
-    if limit is None or simulation.stopped <= limit * 1000:
+    """The limit does not hold either where what was to be read never was."""
+    if limit is None:
         return False
-    print(  # noqa: T201
-        f"rota: partitions stood still for {simulation.stopped / 1000:,.1f} seconds, more than "
-        f"--max-stopped {limit:g}",
-        file=sys.stderr,
-    )
+    if simulation.stopped > limit * 1000:
+        problem = f"partitions stood still for {simulation.stopped / 1000:,.1f} seconds, more than"
+    elif simulation.unread:
+        problem = f"{count(len(simulation.unread), 'partition')} never read: this cannot pass"
+    else:
+        return False
+    print(f"rota: {problem} --max-stopped {limit:g}", file=sys.stderr)  # noqa: T201
     return True
 
 

@@ -128,7 +128,7 @@ class Process:
 
     def start(self) -> None:
         """The application subscribes and polls."""
-        self._stage.tell(What.STARTED, self.name, self.program.config.static_id)
+        self._stage.tell(What.STARTED, self.name, (self.program.topics, self.program.pattern))
         self.handle(Subscribed(self.program.topics, self.program.pattern))
         self.handle(PollBegan())
 

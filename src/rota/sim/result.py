@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from rota.model.entry import ClassicEntry
@@ -26,10 +26,14 @@ class Simulation:
     """The strategies in the order that members list them."""
     protocol: str
     rebalances: tuple[Rebalance, ...]
-    stops: tuple[Stop, ...]
+    stops: tuple[Stop, ...] = field(repr=False)
     """Every time that a partition stood still."""
-    trace: Sequence[Record]
-    journal: Sequence[ClassicEntry]
+    unread: tuple[TopicPartition, ...]
+    """What nobody ever read, though a member subscribed to it."""
+    failed: tuple[str, ...]
+    """Processes that died of an error."""
+    trace: Sequence[Record] = field(repr=False)
+    journal: Sequence[ClassicEntry] = field(repr=False)
     notes: tuple[str, ...]
 
     @property
@@ -59,7 +63,7 @@ class Simulation:
 
     @cached_property
     def worst(self) -> Stop | None:
-        """The longest time that a partition stood still."""
+        """The longest time that a partition stood still; None if nothing stood still."""
         return max(self.stops, key=lambda stop: (stop.time, -stop.since), default=None)
 
     @cached_property
@@ -74,6 +78,11 @@ class Simulation:
     def idle(self) -> int:
         """The most members that had nothing to do after a rebalance."""
         return max((len(rebalance.idle) for rebalance in self.rebalances), default=0)
+
+    @property
+    def is_sound(self) -> bool:
+        """No member died of an error, and nothing was left unread to the end."""
+        return not self.failed and not self.unread
 
     def stopped_in(self, rebalance: Rebalance) -> tuple[Stop, ...]:
         """What stood still until this rebalance gave it to somebody."""
@@ -114,6 +123,8 @@ class Simulation:
             "worst_ms": 0 if worst is None else worst.time,
             "worst_partition": None if worst is None else str(worst.partition),
             "idle": self.idle,
+            "unread": [str(partition) for partition in self.unread],
+            "failed": list(self.failed),
         }
 
     def _rebalance(self, rebalance: Rebalance) -> dict[str, object]:

@@ -10,6 +10,7 @@ class What(enum.StrEnum):
     """What a record tells of; ``who`` is a process unless said otherwise."""
 
     STARTED = "started"
+    """The detail has the topics and the pattern, as of SUBSCRIBED."""
     LEAVING = "leaving"
     """The application closes its consumer."""
     GONE = "gone"
