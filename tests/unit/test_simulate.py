@@ -150,6 +150,19 @@ def test_a_stuck_application_is_replaced_after_the_poll_interval() -> None:
     assert found.rebalances[1].reason.startswith("members leave: m-1")
 
 
+def test_work_that_takes_too_long_counts_as_being_stuck() -> None:
+    slow = {"at": "5m", "slow": "m-1", "processing": "6m", "for": "1s"}
+    found = rota.simulate(scenario("sticky", [slow], processing="1s"))
+    # from the poll before which it went to work
+    stuck = [stop for stop in found.stops if 300_000 < stop.since <= 301_000]
+    assert len(stuck) == 3
+    assert all(300_000 < stop.time < 304_100 for stop in stuck)
+    asleep = [change for change in lanes(found.trace)["m-1"] if change.doing is Doing.ASLEEP]
+    assert asleep[0].at == stuck[0].since
+    fast = {**slow, "processing": "4m"}
+    assert rota.simulate(scenario("sticky", [fast], processing="1s")).stops == ()
+
+
 def test_idle_members_are_counted() -> None:
     crowd = rota.simulate({**scenario("range", []), "topics": {"t": 3}})
     assert crowd.idle == 1
