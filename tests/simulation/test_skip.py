@@ -113,6 +113,16 @@ def test_nothing_is_lost_by_skipping_while_one_member_is_too_slow() -> None:
     assert skipped.steps < full.steps / 3
 
 
+def test_telling_progress_costs_nothing() -> None:
+    told: list[float] = []
+    scenario = read_scenario(QUIET)
+    world = Script(scenario, Policy(), 3, skip=True).run(told.append)
+    silent = played(QUIET, 3, skip=True)
+    assert told[-1] == 1
+    assert world.trace == silent.trace
+    assert world.steps == silent.steps
+
+
 def digest(seed: int) -> str:
     trace = played(day(seed), seed, skip=True).trace
     return hashlib.sha256("\n".join(map(repr, trace)).encode()).hexdigest()

@@ -74,7 +74,7 @@ class Script:
         end = self._scenario.duration
         slices = SLICES if progress is not None else 1
         for number in range(1, slices + 1):
-            self.world.run_until(end * number // slices)
+            self.world.run_until(end * number // slices, end)
             if progress is not None:
                 progress(number / slices)
         return self.world
