@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import rota
+from rota.cli.outcome import why
 from rota.errors import InputError
 from rota.model.topic import TopicPartition
 from rota.sim.lane import Change, Doing, lanes
@@ -361,3 +362,56 @@ def test_what_nobody_wants_any_more_does_not_stand_still() -> None:
 
 def test_a_result_is_short_to_look_at() -> None:
     assert len(repr(crash("range"))) < 5_000
+
+
+def waits(found: rota.Simulation) -> list[tuple[tuple[str, ...], int, str]]:
+    return [
+        (wait.members, round(wait.time / 1000), wait.why)
+        for rebalance in found.rebalances
+        for wait in rebalance.waits
+    ]
+
+
+def test_a_rebalance_says_whom_it_waited_for() -> None:
+    events = [{"at": "5m", "crash": "m-1"}, {"at": "5m2s", "join": "m-4"}]
+    assert waits(rota.simulate(scenario("range", events))) == [(("m-1",), 40, "was silent")]
+
+
+def test_a_rebalance_waits_for_one_that_works_for_long() -> None:
+    events = [{"at": "5m", "stall": "m-1", "for": "1m"}, {"at": "5m10s", "join": "m-4"}]
+    assert waits(rota.simulate(scenario("range", events))) == [(("m-1",), 50, "joined late")]
+
+
+def test_a_rebalance_gives_up_one_that_never_polls() -> None:
+    events = [{"at": "5m", "stall": "m-1", "for": "10m"}, {"at": "6m", "join": "m-4"}]
+    found = rota.simulate(scenario("range", events, max_poll="2m"))
+    assert waits(found) == [(("m-1",), 60, "polled too late")]
+
+
+def test_a_rebalance_waits_for_a_listener() -> None:
+    found = rota.simulate(scenario("range", [{"at": "5m", "join": "m-4"}], listener="20s"))
+    (wait,) = waits(found)
+    assert wait[1:] == (20, "joined late")
+
+
+def test_nobody_is_waited_for_where_all_goes_well() -> None:
+    assert waits(crash("cooperative-sticky")) == []
+
+
+def test_one_that_polls_too_late_is_told_from_one_that_closes() -> None:
+    events = [{"at": "5m", "stall": "m-1", "for": "8m"}, {"at": "15m", "leave": "m-2"}]
+    found = rota.simulate(scenario("range", events))
+    assert [why(rebalance) for rebalance in found.rebalances[1:]] == [
+        "member m-1 polled too late",
+        "member m-1 joins",
+        "member m-2 leaves",
+    ]
+
+
+def test_each_stop_belongs_to_one_rebalance_or_to_none() -> None:
+    deploy = {"at": "5m", "deploy": "m", "down": "5s", "between": "1s"}
+    for static in (False, True):
+        found = rota.simulate(scenario("range", [deploy]), static=static)
+        inside = [stop for one in found.rebalances for stop in found.stopped_in(one)]
+        assert sorted((*inside, *found.stopped_outside)) == sorted(found.stops)
+        assert bool(found.stopped_outside) == static

@@ -52,10 +52,16 @@ def _compare(scenario: Scenario, args: argparse.Namespace) -> None:
         found = [play(scenario, policy, args.seed, progress=told) for policy in policies]
     if args.json:
         best = outcome.best(found)
-        rows = [simulation.summary() for simulation in found]
-        _print_json({"compare": rows, "best": best and best.policy.label})
+        same = [] if best is None else outcome.equals(found, best)
+        _print_json(
+            {
+                "compare": [{**one.summary(), "notes": list(one.notes)} for one in found],
+                "best": best and best.policy.label,
+                "same": [one.policy.label for one in same],
+            }
+        )
     else:
-        outcome.print_comparison(found)
+        outcome.print_comparison(found, everything=args.all)
 
 
 def _policies(args: argparse.Namespace) -> list[Policy]:
