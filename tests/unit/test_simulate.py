@@ -134,6 +134,21 @@ def test_a_deploy_with_surge_starts_the_new_one_first() -> None:
     assert "m-0.3" in lanes(again.trace)
 
 
+@pytest.mark.parametrize("surge", [False, True])
+def test_a_deploy_starts_a_pod_that_has_crashed(surge: bool) -> None:
+    events = [
+        {"at": "5m", "crash": "m-1"},
+        {"at": "6m", "leave": "m-2"},
+        {"at": "8m", "deploy": "m", "between": "30s", "surge": surge},
+    ]
+    found = rota.simulate(scenario("range", events))
+    assert found.rebalances[-1].members == 3  # one left, and stays away
+    assert lanes(found.trace)["m-1"][-1].doing is Doing.READING
+    assert [note.partition(": ")[2] for note in found.notes] == [
+        "m-2 does not run, so it cannot restart"
+    ]
+
+
 def test_surge_under_static_ids_fences_the_old_ones() -> None:
     deploy = {"at": "5m", "deploy": "m", "between": "1m", "surge": True}
     found = rota.simulate(scenario("range", [deploy], static=True))
