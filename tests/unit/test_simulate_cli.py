@@ -370,6 +370,9 @@ def test_progress_is_shown_where_somebody_looks(
     assert code == 0
     assert "simulating" in err
     assert json.loads(out)["rebalances"] == 3
+    code, out, err = rota("simulate", CRASH, "--compare", "--json")
+    assert "simulating" in err
+    assert len(json.loads(out)["compare"]) == 9
 
 
 def test_the_installed_command_survives_a_closed_pipe() -> None:
