@@ -136,7 +136,7 @@ def test_a_deploy_with_surge_starts_the_new_one_first() -> None:
 
 @pytest.mark.parametrize("surge", [False, True])
 def test_a_deploy_starts_a_pod_that_has_crashed(surge: bool) -> None:
-    events = [
+    events: list[dict[str, Any]] = [
         {"at": "5m", "crash": "m-1"},
         {"at": "6m", "leave": "m-2"},
         {"at": "8m", "deploy": "m", "between": "30s", "surge": surge},
@@ -420,6 +420,16 @@ def test_one_that_polls_too_late_is_told_from_one_that_closes() -> None:
         "member m-1 polled too late",
         "member m-1 joins",
         "member m-2 leaves",
+    ]
+
+
+def test_a_static_member_that_polls_too_late_is_told_from_one_that_has_crashed() -> None:
+    events = [{"at": "5m", "stall": "m-1", "for": "8m"}, {"at": "15m", "crash": "m-2"}]
+    found = rota.simulate(scenario("range", events), static=True)
+    assert [why(rebalance) for rebalance in found.rebalances[1:]] == [
+        "member m-1 is silent: it has not polled in time",
+        "member m-1 joins: the application has not polled in time",
+        "member m-2 is silent",
     ]
 
 

@@ -161,9 +161,7 @@ def why(rebalance: Rebalance) -> str:
     said, _, reason = text.partition("; its reason: ")
     leaver = said.removeprefix(LEAVE)
     if leaver != said and ", " not in leaver:
-        said = f"member {leaver} leaves"
-    if reason == POLLED_LATE:
-        said = f"member {leaver} polled too late"
+        said = f"member {leaver} {'polled too late' if reason == POLLED_LATE else 'leaves'}"
     elif reason and reason not in ONLY_NEW:
         said = f"{said}: {reason}"
     return "; ".join((said, *map(_waited, rebalance.waits)))

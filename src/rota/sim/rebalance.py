@@ -28,9 +28,11 @@ from rota.sim.trace import Record, What
 from rota.sim.wait import Wait, Watch
 
 LEAVE = "members leave: "
+SILENT = " is silent"
 """How the coordinator words it."""
-POLLED_LATE = "the application has not polled in time"
-"""What a member says when it leaves because of its poll interval."""
+NOT_POLLED = "the application has not polled"
+"""How a member notes that its poll interval is over."""
+POLLED_LATE = "it has not polled in time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +130,10 @@ class _Reader:
         """Processes that have not been handed their part of the stable generation."""
         self._owing: set[str] = set()
         """Processes that gave partitions up in a cooperative round, and have to join again."""
-        self._late = ""
-        """The id of the member that left last, if it had not polled in time."""
+        self._late: set[str] = set()
+        """Processes that did not poll in time, and have not joined again."""
 
-    def see(self, record: Record) -> None:  # noqa: C901 (one case for each kind)
+    def see(self, record: Record) -> None:  # noqa: C901, PLR0912 (a case for each)
         """Something happened."""
         match record.what:
             case What.STARTED:
@@ -147,7 +149,10 @@ class _Reader:
                 self._noted(record)
             case What.LISTENER:
                 self._listened(record)
+            case What.SAID if str(record.detail).startswith(NOT_POLLED):
+                self._late.add(record.who)
             case What.ASKED if isinstance(record.detail, Join):
+                self._late.discard(record.who)
                 if self._open is not None:
                     self._open.watch.came(record.at, record.who)
             case What.ANSWERED if isinstance(record.detail, JoinReply) and not record.detail.code:
@@ -200,25 +205,28 @@ class _Reader:
         self._owing.clear()
 
     def _explained(self, reason: str) -> str:
-        """A member that polled too late leaves as one that closes: only its reason differs."""
+        """A member that polled too late leaves like one that closes, or falls silent like one that
+        has crashed, if it is static: the coordinator does not see the difference.
+        """
         text, mark, state = reason.rpartition(" (group was ")
-        if text == f"{LEAVE}{self._late}":
-            return f"{text}; its reason: {POLLED_LATE}{mark}{state}"
+        for said in (text.removeprefix(LEAVE), text.removeprefix("member ").removesuffix(SILENT)):
+            if self._names.get(said) in self._late:
+                return f"{text}; its reason: {POLLED_LATE}{mark}{state}"
         return reason
 
     def _went(self, now: int, how: Happened, text: str) -> None:
         """Members were taken out of the group."""
         why = "was silent"
         if how is Happened.LEFT:
-            text, _, reason = text.partition("; its reason: ")
-            self._late = text if reason == POLLED_LATE else ""
-            why = "polled too late" if self._late else "left"
+            text, why = text.partition("; its reason: ")[0], "left"
         elif how is Happened.SILENT:
             text = text.partition(" for ")[0]
         else:
             why, _, text = text.partition(": ")
+        names = tuple(self._names.get(one, one) for one in text.split(", "))
+        if self._late.issuperset(names):
+            why = "polled too late"
         if self._open is not None:
-            names = tuple(self._names.get(one, one) for one in text.split(", "))
             self._open.watch.went(now, names, why)
 
     def _listened(self, record: Record) -> None:
