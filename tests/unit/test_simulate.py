@@ -440,3 +440,15 @@ def test_each_stop_belongs_to_one_rebalance_or_to_none() -> None:
         inside = [stop for one in found.rebalances for stop in found.stopped_in(one)]
         assert sorted((*inside, *found.stopped_outside)) == sorted(found.stops)
         assert bool(found.stopped_outside) == static
+
+
+def test_the_strategies_are_those_that_members_have() -> None:
+    own = scenario("range", [])
+    own["members"][0]["strategy"] = "cooperative-sticky"
+    found = rota.simulate(own)
+    assert (found.strategy, found.protocol) == ("cooperative-sticky", "cooperative")
+    own["members"].append({"name": "other", "strategy": ["cooperative-sticky", "range"]})
+    mixed = rota.simulate(own)
+    assert mixed.strategy == "cooperative-sticky or cooperative-sticky, range"
+    assert mixed.protocol == "cooperative or eager"
+    assert rota.simulate(own, "sticky").strategy == "sticky"

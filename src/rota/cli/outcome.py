@@ -179,7 +179,7 @@ def _verdict(simulation: Simulation) -> str:
         f"{simulation.moved} moved (best balance needed {simulation.moved_min})",
     ]
     if simulation.orphaned:
-        said.append(f"{simulation.orphaned} given to others because their owners were gone")
+        said.append(f"{simulation.orphaned} orphaned (their owners were gone)")
     worst = simulation.worst
     if worst is None:
         said.append("nothing stood still")

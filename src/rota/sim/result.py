@@ -25,7 +25,7 @@ class Simulation:
     policy: Policy
     seed: int
     strategy: str
-    """The strategies in the order that members list them."""
+    """The strategies in the order that members list them; by "or" where their lists differ."""
     protocol: str
     rebalances: tuple[Rebalance, ...]
     stops: tuple[Stop, ...] = field(repr=False)
@@ -41,9 +41,11 @@ class Simulation:
     @property
     def solver_matters(self) -> bool:
         """Another solver than the usual one was asked for, and a strategy listens to it."""
-        strategies = self.policy.assignors(self.scenario.strategy)
-        listens = any(isinstance(one, StickyFamily) for one in strategies)
-        return listens and self.policy.solver != "exact"
+        return self.policy.solver != "exact" and any(
+            isinstance(one, StickyFamily)
+            for members in self.scenario.members
+            for one in self.policy.assignors(members.strategy or self.scenario.strategy)
+        )
 
     @property
     def generations(self) -> int:

@@ -56,7 +56,9 @@ def play(
     """Plays a scenario under a policy; ``progress`` is told what share of it is over."""
     script = Script(scenario, policy, seed, skip=skip)
     world = script.run(progress)
-    assignors = policy.assignors(scenario.strategy)
+    used = [policy.assignors(members.strategy or scenario.strategy) for members in scenario.members]
+    names = (", ".join(one.name for one in assignors) for assignors in used)
+    protocols = (common_protocol(assignors).name.lower() for assignors in used)
     found = rebalances(world.trace, scenario.topics, scenario.duration)
     opened = next((one.end for one in found if one.generations and one.finished), None)
     still = standstill(world.trace, scenario.topics, opened, scenario.duration)
@@ -64,8 +66,8 @@ def play(
         scenario=scenario,
         policy=policy,
         seed=seed,
-        strategy=", ".join(assignor.name for assignor in assignors),
-        protocol=common_protocol(assignors).name.lower(),
+        strategy=" or ".join(dict.fromkeys(names)),
+        protocol=" or ".join(dict.fromkeys(protocols)),
         rebalances=found,
         stops=still.stops,
         unread=still.unread,
