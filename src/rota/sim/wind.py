@@ -12,7 +12,7 @@ This is done only if
 - for longer than the longest period nothing has happened but such cycles, so that every process
   has been through one of each kind and nothing waits for its next poll or heartbeat to come out;
 - the entry belongs to a process that is in such a cycle: the session of one who has crashed, or the
-  poll deadline of one who is stuck or frozen, is not moved;
+  poll deadline of one who is stuck or frozen, or works for longer than that, is not moved;
 - fates do not hang on how many messages there were (:attr:`rota.sim.network.Nature.steady`).
 
 The clocks stop short of the next thing that is to happen, and the last period before it is played
