@@ -197,7 +197,7 @@ def drawn(seed: int) -> Plan:
         config=_config(chance, size),
         odds=_odds(chance, kind),
         latency=chance.pick((1, 5, 40)),
-        append=chance.pick((1, 10, 300)),
+        append=chance.pick((1, 10, 300) if kind in UNTROUBLED else (1, 10, 300, 2_500)),
         metadata_age=chance.pick((0, 0, 2_000)),
         horizon=horizon,
         resets=chance.happens(0.5),
