@@ -93,7 +93,7 @@ EVENT_KEYS = {
     "pause": ("for",),
     "slow": ("processing", "for"),
     "restart": ("down",),
-    "deploy": ("down", "between", "surge"),
+    "deploy": ("down", "between", "surge", "strategy", "static"),
     "subscribe": ("topics",),
     "partitions": (),
     "coordinator_down": (),
@@ -329,6 +329,8 @@ _NAMED: Mapping[str, _Named] = {
         down=table.time("down", 5 * SECOND),
         between=table.time("between", 30 * SECOND),
         surge=table.flag("surge"),
+        strategy=_strategy(table),
+        static=table.flag("static") if "static" in table else None,
     ),
     "subscribe": lambda reader, table, at, names: Subscribes(
         at=at, names=names, topics=reader.subscribed(table)
