@@ -7,8 +7,9 @@ import pytest
 from rota.errors import FormatError
 from rota.formats import assignment, subscription, userdata
 from rota.formats.javahash import computed_map_order, hash_map_order, java_hash, java_sorted
-from rota.formats.primitive import LONGEST_STRING, Reader
+from rota.formats.primitive import Reader
 from rota.model.membership import Assignment, Subscription
+from rota.model.text import LONGEST_STRING
 from rota.model.topic import NO_PARTITIONS, Partitions
 
 OWNED = Partitions.of({"t1": [3, 1], "t0": [2]})

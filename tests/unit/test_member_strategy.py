@@ -32,9 +32,25 @@ class Doubles(Assignor):
         return GroupAssignment(dict.fromkeys(group, Assignment(everything)))
 
 
+class Writes(Range):
+    """Sends its members text, where bytes travel."""
+
+    def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
+        given = super().assign(cluster, group)
+        text: bytes = "all yours"  # type: ignore[assignment]
+        return GroupAssignment(
+            {member: Assignment(one.partitions, text) for member, one in given.items()}
+        )
+
+
 class GivesNoData(Range):
     def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
         raise LookupError("no data")
+
+
+class GivesText(Range):
+    def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
+        return "no data"  # type: ignore[return-value]
 
 
 class DislikesItsShare(Range):
@@ -52,7 +68,9 @@ def lead_with(assignor: Assignor, static_id: str | None = None) -> Driver:
 
 @pytest.mark.parametrize("static_id", [None, "s"])
 @pytest.mark.parametrize(
-    ("assignor", "error"), [(Raises(), StrategyFailed), (Doubles(), BrokenRule)], ids=str
+    ("assignor", "error"),
+    [(Raises(), StrategyFailed), (Doubles(), BrokenRule), (Writes(), BrokenRule)],
+    ids=["raises", "doubles", "writes"],
 )
 def test_the_leader_leaves_and_tells(
     assignor: Assignor, error: type[Exception], static_id: str | None
@@ -79,12 +97,13 @@ def test_it_is_tried_again_if_the_application_polls_again() -> None:
     assert member.sent(Join).member_id == ""
 
 
-def test_a_strategy_without_its_user_data_does_not_join() -> None:
-    member = Driver([GivesNoData()])
+@pytest.mark.parametrize("assignor", [GivesNoData(), GivesText()], ids=["none", "text"])
+def test_a_strategy_without_its_user_data_does_not_join(assignor: Assignor) -> None:
+    member = Driver([assignor])
     member.poll()
     (error,) = raised(member.found())
     assert isinstance(error, StrategyFailed)
-    assert "no data" in str(error)
+    assert "'range' gave no user data" in str(error)
     member.end_poll()
     assert [type(one) for one in raised(member.poll())] == [StrategyFailed]
     assert not member.open
@@ -117,6 +136,11 @@ def test_a_member_whose_subscription_cannot_be_read_is_noted() -> None:
     member.answer_join(leader=ME, members={ME: told(), OTHER: b"\0"})
     assert any(OTHER in note.text for note in of(Note, member.log))
     assert {who for who, _ in member.sent(Sync).assignments} == {ME, OTHER}
+
+
+def test_two_strategies_of_one_name_are_refused() -> None:
+    with pytest.raises(InputError, match="two strategies in the list have the name 'range'"):
+        Driver([Range(), GivesNoData()])
 
 
 def test_strategies_without_a_protocol_in_common_are_refused() -> None:

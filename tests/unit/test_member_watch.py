@@ -21,6 +21,10 @@ from rota.model.request import CommitOffsets, Join, Leave, Sync
 from rota.model.topic import Cluster
 from tests.unit.member_driver import ME, OTHER, Driver, at, of, requests, told, tp
 
+TOO_LONG = "orders" + "é" * 16_381
+"""One byte more than a string may have."""
+NO_UTF8 = "orders\ud800"
+
 
 def subscribed(member: Driver) -> Subscription:
     return subscription.decode(member.sent(Join).protocols[0].metadata)
@@ -93,6 +97,17 @@ def test_the_generation_in_the_subscription_is_the_one_owned() -> None:
 
 
 # A changed subscription
+
+
+@pytest.mark.parametrize("topic", [TOO_LONG, NO_UTF8], ids=["too long", "no UTF-8"])
+def test_a_topic_that_kafka_cannot_carry_is_refused_and_changes_nothing(topic: str) -> None:
+    member = Driver()
+    with pytest.raises(InputError, match=r"^topic 'orders") as refused:
+        member.give(Subscribed(("t1", topic)))
+    assert len(str(refused.value)) < 200
+    member.poll()
+    member.found()
+    assert subscribed(member).topics == ("t0",)
 
 
 def test_other_topics_are_joined_for_by_the_next_poll() -> None:
@@ -242,10 +257,25 @@ def test_a_pattern_does_not_match_kafkas_own_topics() -> None:
     assert subscribed(member).topics == ("t0",)
 
 
-def test_a_pattern_that_is_none_is_refused() -> None:
-    member = Driver(topics=())
-    with pytest.raises(InputError, match="pattern"):
-        member.give(Subscribed(pattern="["))
+@pytest.mark.parametrize(
+    "pattern", ["[", "a{99999999999999}", "(" * 5_000 + ")" * 5_000], ids=lambda one: one[:9]
+)
+def test_a_pattern_that_is_none_is_refused_and_changes_nothing(pattern: str) -> None:
+    member = Driver()
+    with pytest.raises(InputError, match="is not a pattern") as refused:
+        member.give(Subscribed(pattern=pattern))
+    assert repr(pattern[:9]).rstrip("'") in str(refused.value)
+    assert len(str(refused.value)) < 200
+    member.poll()
+    member.found()
+    assert subscribed(member).topics == ("t0",)
+
+
+def test_a_pattern_does_not_match_what_kafka_cannot_carry() -> None:
+    member = Driver(pattern=".*", partitions={"t0": 1, TOO_LONG: 1, NO_UTF8: 1})
+    member.poll()
+    member.found()
+    assert subscribed(member).topics == ("t0",)
 
 
 def test_a_new_match_makes_any_member_join() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -228,8 +229,14 @@ def test_text_mapping_and_scenario_are_taken() -> None:
     mapping = {"duration": "1m", "topics": {"t": 2}, "members": [{"name": "a"}]}
     assert rota.simulate(mapping).to_dict() == expected
     assert rota.simulate(read_scenario(text)).to_dict() == expected
-    with pytest.raises(InputError, match="scenario, line 1: not TOML"):
-        rota.simulate("rolling-deploy.toml")
+
+
+@pytest.mark.parametrize(
+    "given", ["examples/crash.toml", Path("examples/crash.toml"), b"duration"], ids=type
+)
+def test_a_path_is_no_scenario(given: Any) -> None:
+    with pytest.raises(InputError, match="^scenario: the text of a scenario.* read first"):
+        rota.simulate(given)
 
 
 def test_policies_have_names() -> None:

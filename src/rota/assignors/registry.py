@@ -82,11 +82,16 @@ def resolve_all(
     if not names_and_classes:
         raise InputError("the list of strategies is empty")
     found = tuple(resolve(one, solver=solver, budget=budget) for one in names_and_classes)
-    names = [assignor.name for assignor in found]
+    check_names(found)
+    return found
+
+
+def check_names(assignors: Sequence[Assignor]) -> None:
+    """Members elect a strategy by its name, so no two of a list may have the same."""
+    names = [assignor.name for assignor in assignors]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two strategies in the list have the name {name!r}")
-    return found
 
 
 def listed(strategies: StrategyList) -> list[StrategySpec]:

@@ -162,6 +162,8 @@ def _numbers(
         raise BrokenRule(
             assignor.name, "a-result", f"the entry for {member!r} is not an Assignment"
         )
+    if not isinstance(assignment.user_data, bytes | None):
+        raise BrokenRule(assignor.name, "a-result", f"the user data for {member!r} is not bytes")
     layout = problem.layout
     numbers = []
     for given in assignment.partitions:

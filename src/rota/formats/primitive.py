@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from rota.errors import FormatError
+from rota.model.text import LONGEST_STRING
 
-LONGEST_STRING = 2**15 - 1
 LONGEST_VARINT = 5
 UUID_SIZE = 16
 _INT8 = struct.Struct(">b")

@@ -88,17 +88,16 @@ class Joiner:
         found = []
         for name, assignor in self.assignors.items():
             try:
-                user_data = assignor.subscription_user_data(topics)
+                told = Subscription(
+                    topics=topics,
+                    user_data=assignor.subscription_user_data(topics),
+                    owned=partitions,
+                    generation=None if generation == NO_GENERATION else generation,
+                    rack=self.session.config.rack,
+                )
+                found.append(Protocol(name, subscription.encode(told)))
             except Exception as error:
                 raise StrategyFailed(f"strategy {name!r} gave no user data: {error!r}") from error
-            told = Subscription(
-                topics=topics,
-                user_data=user_data,
-                owned=partitions,
-                generation=None if generation == NO_GENERATION else generation,
-                rack=self.session.config.rack,
-            )
-            found.append(Protocol(name, subscription.encode(told)))
         return tuple(found)
 
     def joined(self, reply: JoinReply) -> None:

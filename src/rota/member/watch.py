@@ -9,6 +9,7 @@ from typing import TypeAlias
 from rota.errors import InputError
 from rota.member.event import RequestMetadata
 from rota.member.outbox import Outbox
+from rota.model.text import compiled, misfit, shortened
 from rota.model.topic import Cluster, TopicPartition
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -48,14 +49,13 @@ class Watch:
     def subscribe(self, topics: Iterable[str], pattern: str | None) -> None:
         """Wants these topics, or those that match, from now on."""
         if pattern is not None:
-            try:
-                self._pattern = re.compile(pattern)
-            except re.error as error:
-                raise InputError(f"pattern {pattern!r}: {error}") from None
+            self._pattern = compiled(pattern)
             self.topics = self._matches()
         else:
+            wanted = tuple(sorted(set(topics)))
+            _check(wanted)
             self._pattern = None
-            self.topics = tuple(sorted(set(topics)))
+            self.topics = wanted
         self.subscribed = True
         self._is_refreshed = True
         self._looked = False
@@ -111,7 +111,9 @@ class Watch:
 
     def _fits(self, topic: str) -> bool:
         assert self._pattern is not None
-        return topic not in INTERNAL_TOPICS and self._pattern.fullmatch(topic) is not None
+        if topic in INTERNAL_TOPICS or self._pattern.fullmatch(topic) is None:
+            return False
+        return misfit(topic) is None
 
     def _matches(self) -> tuple[str, ...]:
         return tuple(sorted(filter(self._fits, self.cluster.partitions)))
@@ -175,3 +177,11 @@ class Watch:
             for topic in watched
             if topic in counts
         }
+
+
+def _check(topics: Iterable[str]) -> None:
+    """Now, where the application hears of it: a join would be too late."""
+    for topic in topics:
+        problem = misfit(topic)
+        if problem is not None:
+            raise InputError(f"topic {shortened(topic)} {problem}")
