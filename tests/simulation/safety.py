@@ -261,7 +261,7 @@ class Desk:
             and {tuple(tp): given.offset for tp, given in request.offsets.items()} == offered
         }
         for token, request in same.items():
-            if _may_commit(live, request):
+            if _may_commit(live, request) and request.member_id not in self._successor:
                 return token
         raise Broken("commits are of the generation", f"group {live}, stored of {same}")
 
@@ -361,6 +361,8 @@ class Desk:
         newest = self._successor.get(request.member_id)
         if newest is None:
             return
+        if isinstance(request, CommitOffsets) and Code.NONE in codes:
+            return  # it was taken in before the other came
         must(Code.NONE not in codes, "fenced for good", request)
         while newest in self._successor:
             newest = self._successor[newest]
