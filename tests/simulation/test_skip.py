@@ -80,6 +80,49 @@ def test_a_quiet_day_is_skipped_and_the_crash_at_its_end_is_seen() -> None:
     assert world.steps < 10_000
 
 
+SLOW = """
+duration = "24h"
+strategy = "cooperative-sticky"
+[topics]
+t = 12
+[[members]]
+name = "m"
+count = 8
+processing = "200ms"
+[[events]]
+at = "22h"
+slow = "m-3"
+processing = "6m"
+"""
+
+
+def test_a_day_is_skipped_though_one_member_keeps_falling_out_of_the_group() -> None:
+    world = played(SLOW, 3, skip=True)
+    joined = [
+        record.at for record in world.trace if record.what is What.IDENTITY and record.who == "m-3"
+    ]
+    assert len(joined) > 10
+    # three and a half million polls in full
+    assert world.steps < 60_000
+
+
+def test_nothing_is_lost_by_skipping_while_one_member_is_too_slow() -> None:
+    text = SLOW.replace("24h", "90m").replace("22h", "20m").replace("200ms", "2s")
+    full, skipped = (played(text, 3, skip=skip) for skip in (False, True))
+    assert full.trace == skipped.trace
+    assert skipped.steps < full.steps / 3
+
+
+def test_telling_progress_costs_nothing() -> None:
+    told: list[float] = []
+    scenario = read_scenario(QUIET)
+    world = Script(scenario, Policy(), 3, skip=True).run(told.append)
+    silent = played(QUIET, 3, skip=True)
+    assert told[-1] == 1
+    assert world.trace == silent.trace
+    assert world.steps == silent.steps
+
+
 def digest(seed: int) -> str:
     trace = played(day(seed), seed, skip=True).trace
     return hashlib.sha256("\n".join(map(repr, trace)).encode()).hexdigest()

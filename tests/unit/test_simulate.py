@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import rota
+from rota.cli.outcome import why
 from rota.errors import InputError
 from rota.group.event import Happened
 from rota.model.topic import TopicPartition
@@ -75,6 +76,21 @@ def test_the_two_rounds_of_a_cooperative_rebalance_are_one() -> None:
     assert {stop.time for stop in found.stops} == {3_004}
 
 
+def test_the_two_rounds_are_one_where_a_single_member_gives_something_up() -> None:
+    given = scenario("cooperative-sticky", [{"at": "5m", "join": "m-5"}])
+    given["topics"], given["members"][0]["count"] = {"t": 6}, 5
+    _, rebalance = rota.simulate(given).rebalances
+    assert (rebalance.rounds, rebalance.moved, rebalance.moved_min) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_two_rounds_are_one_where_the_only_member_gives_half_of_all(seed: int) -> None:
+    given = scenario("cooperative-sticky", [{"at": "5m", "join": "m-1"}])
+    given["members"][0]["count"] = 1
+    _, rebalance = rota.simulate(given, seed=seed).rebalances
+    assert (rebalance.rounds, rebalance.moved, rebalance.moved_min) == (2, 6, 6)
+
+
 @pytest.mark.parametrize(("strategy", "moved"), [("range", 3), ("roundrobin", 8), ("sticky", 2)])
 def test_moves_against_the_fewest(strategy: str, moved: int) -> None:
     # static members come in the order of their names
@@ -123,6 +139,21 @@ def test_a_deploy_with_surge_starts_the_new_one_first() -> None:
     assert "m-0.3" in lanes(again.trace)
 
 
+@pytest.mark.parametrize("surge", [False, True])
+def test_a_deploy_starts_a_pod_that_has_crashed(surge: bool) -> None:
+    events: list[dict[str, Any]] = [
+        {"at": "5m", "crash": "m-1"},
+        {"at": "6m", "leave": "m-2"},
+        {"at": "8m", "deploy": "m", "between": "30s", "surge": surge},
+    ]
+    found = rota.simulate(scenario("range", events))
+    assert found.rebalances[-1].members == 3  # one left, and stays away
+    assert lanes(found.trace)["m-1"][-1].doing is Doing.READING
+    assert [note.partition(": ")[2] for note in found.notes] == [
+        "m-2 does not run, so it cannot restart"
+    ]
+
+
 def test_surge_under_static_ids_fences_the_old_ones() -> None:
     deploy = {"at": "5m", "deploy": "m", "between": "1m", "surge": True}
     found = rota.simulate(scenario("range", [deploy], static=True))
@@ -138,6 +169,19 @@ def test_a_stuck_application_is_replaced_after_the_poll_interval() -> None:
     assert len(stuck) == 3
     assert all(300_000 < stop.time < 304_100 for stop in stuck)
     assert found.rebalances[1].reason.startswith("members leave: m-1")
+
+
+def test_work_that_takes_too_long_counts_as_being_stuck() -> None:
+    slow = {"at": "5m", "slow": "m-1", "processing": "6m", "for": "1s"}
+    found = rota.simulate(scenario("sticky", [slow], processing="1s"))
+    # from the poll before which it went to work
+    stuck = [stop for stop in found.stops if 300_000 < stop.since <= 301_000]
+    assert len(stuck) == 3
+    assert all(300_000 < stop.time < 304_100 for stop in stuck)
+    asleep = [change for change in lanes(found.trace)["m-1"] if change.doing is Doing.ASLEEP]
+    assert asleep[0].at == stuck[0].since
+    fast = {**slow, "processing": "4m"}
+    assert rota.simulate(scenario("sticky", [fast], processing="1s")).stops == ()
 
 
 def test_idle_members_are_counted() -> None:
@@ -200,12 +244,6 @@ def test_a_rebalance_under_way_at_the_end_is_told_apart() -> None:
 
 
 def test_a_strategy_that_fails_is_reported() -> None:
-    class Broken(rota.PartitionAssignor):
-        name = "broken"
-
-        def assign_partitions(self, partitions: Any, subscriptions: Any) -> Any:
-            raise KeyError("by design")
-
     found = rota.simulate(scenario("range", []), Broken)
     assert found.strategy == "broken"
     assert any("raised StrategyFailed: strategy 'broken' raised KeyError" in n for n in found.notes)
@@ -286,3 +324,142 @@ def test_a_reason_names_processes_by_their_ids_whatever_others_were_called() -> 
     ]
     (found,) = rebalances(trace, {"t": 1}, end=2)
     assert found.reason == f"member m-1 is silent, not m-2; {uuid_like(9)} is nobody's"
+
+
+class Broken(rota.PartitionAssignor):
+    """Raises as soon as it is asked."""
+
+    name = "broken"
+
+    def assign_partitions(self, partitions: Any, subscriptions: Any) -> Any:
+        raise KeyError("by design")
+
+
+def test_reasons_stay_readable_where_a_member_has_lost_its_id() -> None:
+    found = rota.simulate(scenario("range", [{"at": "5m", "join": "m-0"}]), Broken)
+    assert found.rebalances
+    assert all(rebalance.reason.count("m-") <= 1 for rebalance in found.rebalances)
+
+
+def test_what_a_failing_strategy_leaves_unread_stands_still_from_the_start() -> None:
+    found = rota.simulate(scenario("range", []), Broken)
+    assert found.failed == ("m-0", "m-1", "m-2", "m-3")
+    assert len(found.unread) == 12
+    assert {(stop.since, stop.until, stop.ended) for stop in found.stops} == {(0, 1_200_000, False)}
+    assert found.stopped == 12 * 1_200_000
+    assert not found.is_sound
+
+
+@pytest.mark.parametrize("network", [{"append": "1h"}, {"latency": "10m"}])
+def test_a_group_that_never_has_a_generation_reads_nothing(network: dict[str, str]) -> None:
+    found = rota.simulate({**scenario("range", []), "network": network})
+    assert found.generations == 0
+    assert len(found.unread) == 12
+    assert found.stopped == 12 * 1_200_000
+
+
+def test_a_pattern_that_matches_nothing_is_no_success() -> None:
+    wrong = scenario("range", [], pattern="x.*")
+    found = rota.simulate(wrong)
+    assert found.notes == ("nobody reads t: no member subscribes to it",)
+    assert len(found.unread) == 12
+    assert found.stopped == 12 * 1_200_000
+
+
+def test_a_topic_that_nobody_subscribes_to_is_noted_and_does_not_count() -> None:
+    given = scenario("range", [], topics=["t"])
+    given["topics"] = {"t": 12, "audit": 2}
+    found = rota.simulate(given)
+    assert found.notes == ("nobody reads audit: no member subscribes to it",)
+    assert (found.stopped, found.unread, found.is_sound) == (0, (), True)
+
+
+def test_added_partitions_stand_still_until_somebody_has_seen_them() -> None:
+    found = rota.simulate(scenario("cooperative-sticky", [{"at": "5m1s", "partitions": {"t": 16}}]))
+    assert [str(stop.partition) for stop in sorted(found.stops)] == ["t-12", "t-13", "t-14", "t-15"]
+    assert {(stop.since, stop.owner) for stop in found.stops} == {(301_000, "")}
+    assert all(stop.until > 600_000 for stop in found.stops)
+    assert found.is_sound
+
+
+def test_what_is_added_too_late_to_be_seen_is_unread() -> None:
+    found = rota.simulate(scenario("range", [{"at": "19m", "partitions": {"t": 13}}]))
+    assert [str(partition) for partition in found.unread] == ["t-12"]
+    assert found.notes == ("never read: t-12",)
+    assert found.stopped == 60_000
+
+
+def test_what_nobody_wants_any_more_does_not_stand_still() -> None:
+    given = scenario("range", [{"at": "5m", "subscribe": "m", "topics": ["u"]}], topics=["t"])
+    given["topics"] = {"t": 12, "u": 4}
+    found = rota.simulate(given)
+    assert {stop.partition.topic for stop in found.stops} == {"u"}
+    assert {stop.since for stop in found.stops} == {300_000}
+    assert found.is_sound
+
+
+def test_a_result_is_short_to_look_at() -> None:
+    assert len(repr(crash("range"))) < 5_000
+
+
+def waits(found: rota.Simulation) -> list[tuple[tuple[str, ...], int, str]]:
+    return [
+        (wait.members, round(wait.time / 1000), wait.why)
+        for rebalance in found.rebalances
+        for wait in rebalance.waits
+    ]
+
+
+def test_a_rebalance_says_whom_it_waited_for() -> None:
+    events = [{"at": "5m", "crash": "m-1"}, {"at": "5m2s", "join": "m-4"}]
+    assert waits(rota.simulate(scenario("range", events))) == [(("m-1",), 40, "was silent")]
+
+
+def test_a_rebalance_waits_for_one_that_works_for_long() -> None:
+    events = [{"at": "5m", "stall": "m-1", "for": "1m"}, {"at": "5m10s", "join": "m-4"}]
+    assert waits(rota.simulate(scenario("range", events))) == [(("m-1",), 50, "joined late")]
+
+
+def test_a_rebalance_gives_up_one_that_never_polls() -> None:
+    events = [{"at": "5m", "stall": "m-1", "for": "10m"}, {"at": "6m", "join": "m-4"}]
+    found = rota.simulate(scenario("range", events, max_poll="2m"))
+    assert waits(found) == [(("m-1",), 60, "polled too late")]
+
+
+def test_a_rebalance_waits_for_a_listener() -> None:
+    found = rota.simulate(scenario("range", [{"at": "5m", "join": "m-4"}], listener="20s"))
+    (wait,) = waits(found)
+    assert wait[1:] == (20, "joined late")
+
+
+def test_nobody_is_waited_for_where_all_goes_well() -> None:
+    assert waits(crash("cooperative-sticky")) == []
+
+
+def test_one_that_polls_too_late_is_told_from_one_that_closes() -> None:
+    events = [{"at": "5m", "stall": "m-1", "for": "8m"}, {"at": "15m", "leave": "m-2"}]
+    found = rota.simulate(scenario("range", events))
+    assert [why(rebalance) for rebalance in found.rebalances[1:]] == [
+        "member m-1 polled too late",
+        "member m-1 joins",
+        "member m-2 leaves",
+    ]
+
+
+def test_a_static_member_that_polls_too_late_is_told_from_one_that_has_crashed() -> None:
+    events = [{"at": "5m", "stall": "m-1", "for": "8m"}, {"at": "15m", "crash": "m-2"}]
+    found = rota.simulate(scenario("range", events), static=True)
+    assert [why(rebalance) for rebalance in found.rebalances[1:]] == [
+        "member m-1 is silent: it has not polled in time",
+        "member m-1 joins: the application has not polled in time",
+        "member m-2 is silent",
+    ]
+
+
+def test_each_stop_belongs_to_one_rebalance_or_to_none() -> None:
+    deploy = {"at": "5m", "deploy": "m", "down": "5s", "between": "1s"}
+    for static in (False, True):
+        found = rota.simulate(scenario("range", [deploy]), static=static)
+        inside = [stop for one in found.rebalances for stop in found.stopped_in(one)]
+        assert sorted((*inside, *found.stopped_outside)) == sorted(found.stops)
+        assert bool(found.stopped_outside) == static

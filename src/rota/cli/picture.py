@@ -7,6 +7,7 @@ from itertools import groupby, pairwise
 
 from rich.text import Text
 
+from rota.sim.duration import clock
 from rota.sim.lane import Change, Doing, lanes
 from rota.sim.result import Simulation
 from rota.sim.standstill import Stop
@@ -24,8 +25,9 @@ STYLES = {
     Doing.GONE: "red",
 }
 LEGEND = (
-    "a digit: partitions it has (a is 10, b 11, ...)   ~ joining   - nothing to do\n"
-    ". gone   ! frozen, or stuck outside of poll   | a rebalance begins"
+    "a digit: partitions it has (a is 10, b 11, ..., + over 35)   ~ joining   - nothing to do\n"
+    ". gone   ! frozen, or stuck outside of poll   | an event, or a rebalance begins\n"
+    "a digit above the members: several events or rebalances; partitions that stood still at once"
 )
 TICK = 10
 """How many columns there are from one time on the axis to the next."""
@@ -40,8 +42,11 @@ def picture(simulation: Simulation, width: int, *, everything: bool = False) -> 
     columns = max(width, NARROWEST) - margin
     end = simulation.scenario.duration
     edges = [end * column // columns for column in range(columns + 1)]
-    lines = [
-        _line("", margin, _axis(edges)),
+    lines = [_line("h:mm:ss", margin, _axis(edges))]
+    if simulation.scenario.events:
+        moments = [event.at for event in simulation.scenario.events]
+        lines.append(_line("events", margin, _counts(edges, moments)))
+    lines += [
         _line("rebalances", margin, _counts(edges, [r.start for r in simulation.rebalances])),
         _line("stopped", margin, _stopped(edges, simulation.stops), "red"),
     ]
@@ -71,21 +76,15 @@ def _plain(name: str) -> str:
 def _axis(edges: Sequence[int]) -> str:
     marks = ""
     for column in range(0, len(edges) - 1, TICK):
-        marks = marks.ljust(column) + _moment(edges[column], edges[-1])
+        marks = marks.ljust(column) + clock(edges[column] // 1000 * 1000)
     return marks
-
-
-def _moment(at: int, end: int) -> str:
-    seconds = at // 1000
-    if end > 3_600_000:
-        return f"{seconds // 3600}:{seconds // 60 % 60:02}"
-    return f"{seconds // 60}:{seconds % 60:02}"
 
 
 def _counts(edges: Sequence[int], moments: Sequence[int]) -> str:
     marks = ""
     for since, until in pairwise(edges):
-        count = sum(since <= moment < until for moment in moments)
+        last = until if until == edges[-1] else until - 1  # the end belongs to the last column
+        count = sum(since <= moment <= last for moment in moments)
         marks += " " if not count else "|" if count == 1 else _digit(count)
     return marks
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from rota.assignors.registry import BUILT_IN, resolve
 from rota.assignors.sticky import check_solver
 from rota.cli import outcome
+from rota.cli.screen import count
 from rota.errors import InputError
 from rota.sim.policy import Policy, compared
 from rota.sim.result import Simulation
@@ -51,10 +52,16 @@ def _compare(scenario: Scenario, args: argparse.Namespace) -> None:
         found = [play(scenario, policy, args.seed, progress=told) for policy in policies]
     if args.json:
         best = outcome.best(found)
-        rows = [simulation.summary() for simulation in found]
-        _print_json({"compare": rows, "best": best.policy.label})
+        same = [] if best is None else outcome.equals(found, best)
+        _print_json(
+            {
+                "compare": [{**one.summary(), "notes": list(one.notes)} for one in found],
+                "best": best and best.policy.label,
+                "same": [one.policy.label for one in same],
+            }
+        )
     else:
-        outcome.print_comparison(found)
+        outcome.print_comparison(found, everything=args.all)
 
 
 def _policies(args: argparse.Namespace) -> list[Policy]:
@@ -70,13 +77,16 @@ def _policies(args: argparse.Namespace) -> list[Policy]:
 
 
 def _exceeded(simulation: Simulation, limit: float | None) -> bool:
-    if limit is None or simulation.stopped <= limit * 1000:
+    """The limit does not hold either where what was to be read never was."""
+    if limit is None:
         return False
-    print(  # noqa: T201
-        f"rota: partitions stood still for {simulation.stopped / 1000:,.1f} seconds, more than "
-        f"--max-stopped {limit:g}",
-        file=sys.stderr,
-    )
+    if simulation.stopped > limit * 1000:
+        problem = f"partitions stood still for {simulation.stopped / 1000:,.1f} seconds, more than"
+    elif simulation.unread:
+        problem = f"{count(len(simulation.unread), 'partition')} never read: this cannot pass"
+    else:
+        return False
+    print(f"rota: {problem} --max-stopped {limit:g}", file=sys.stderr)  # noqa: T201
     return True
 
 

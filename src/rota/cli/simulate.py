@@ -96,7 +96,9 @@ def _add_policy(policy: argparse._ArgumentGroup) -> None:
 
 def _add_output(output: argparse._ArgumentGroup) -> None:
     output.add_argument("--json", action="store_true", help="print JSON")
-    output.add_argument("--all", action="store_true", help="show every member and rebalance")
+    output.add_argument(
+        "--all", action="store_true", help="show every member, event, rebalance and note"
+    )
     output.add_argument(
         "--width",
         type=_number("width", NARROW, WIDE),

@@ -122,13 +122,13 @@ class Process:
         self._stalled = False
         self._commits = 0
         stage.expect_period(program.config.heartbeat_interval)
-        stage.expect_period(program.processing)
+        self._expect_loop()
 
     # what the script does to it
 
     def start(self) -> None:
         """The application subscribes and polls."""
-        self._stage.tell(What.STARTED, self.name, self.program.config.static_id)
+        self._stage.tell(What.STARTED, self.name, (self.program.topics, self.program.pattern))
         self.handle(Subscribed(self.program.topics, self.program.pattern))
         self.handle(PollBegan())
 
@@ -172,8 +172,8 @@ class Process:
         if not self._ready(lambda _: self.slow_down(processing)):
             return
         self._stage.tell(What.SLOWED, self.name, processing)
-        self._stage.expect_period(processing)
         self.processing = processing
+        self._expect_loop()
         self._leave_poll_if_due()
 
     def subscribe(self, topics: tuple[str, ...], pattern: str | None = None) -> None:
@@ -341,8 +341,21 @@ class Process:
         if stalled or (self.processing and self.owned):
             due = self.stalled_until if stalled else now + self.processing
             agenda = self._stage.agenda
-            self.loop = agenda.add(due, self._poll_again, holder=self, beat=not stalled)
+            beat = not stalled and not self._too_slow
+            self.loop = agenda.add(due, self._poll_again, holder=self, beat=beat)
+            if self._too_slow and not self._stalled:  # what it works on will not be its own
+                self._stalled = True
+                self._stage.tell(What.STALLED, self.name)
             self.handle(PollEnded())
+
+    @property
+    def _too_slow(self) -> bool:
+        """Its work takes longer than the group waits for the next poll."""
+        return self.processing > self.program.config.max_poll_interval
+
+    def _expect_loop(self) -> None:
+        if not self._too_slow:  # otherwise each turn of its loop is news, and no cycle
+            self._stage.expect_period(self.processing)
 
     def _poll_again(self, _: object) -> None:
         assert self.loop is not None

@@ -22,9 +22,18 @@ from rota.group.event import Happened
 from rota.member.event import Call
 from rota.model.entry import GroupSaved, SavedMember
 from rota.model.membership import UNASSIGNED, GroupSubscription, Subscription
+from rota.model.reply import JoinReply
 from rota.model.request import Join
 from rota.model.topic import NO_PARTITIONS, Cluster, Partitions
 from rota.sim.trace import Record, What
+from rota.sim.wait import Wait, Watch
+
+LEAVE = "members leave: "
+SILENT = " is silent"
+"""How the coordinator words it."""
+NOT_POLLED = "the application has not polled"
+"""How a member notes that its poll interval is over."""
+POLLED_LATE = "it has not polled in time"
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """What a coordinator ends every member's id with."""
@@ -49,8 +58,15 @@ class Rebalance:
     moved: int
     moved_min: int
     orphaned: int
-    idle: tuple[str, ...]
-    """Members that ended with nothing to do."""
+    loads: Mapping[str, int]
+    """How many partitions each member ended with."""
+    waits: tuple[Wait, ...]
+    """Whom it waited for, where that took long."""
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Members that ended with nothing to do."""
+        return tuple(sorted(name for name, load in self.loads.items() if not load))
 
     @property
     def rounds(self) -> int:
@@ -102,6 +118,7 @@ class _Open:
         self.before = before
         self.attempts = 0
         self.generations: list[int] = []
+        self.watch = Watch()
 
 
 class _Reader:
@@ -120,8 +137,10 @@ class _Reader:
         """Processes that have not been handed their part of the stable generation."""
         self._owing: set[str] = set()
         """Processes that gave partitions up in a cooperative round, and have to join again."""
+        self._late: set[str] = set()
+        """Processes that did not poll in time, and have not joined again."""
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record) -> None:  # noqa: C901, PLR0912 (a case for each)
         """Something happened."""
         match record.what:
             case What.STARTED:
@@ -139,8 +158,16 @@ class _Reader:
                 self._noted(record)
             case What.LISTENER:
                 self._listened(record)
+            case What.SAID if str(record.detail).startswith(NOT_POLLED):
+                self._late.add(record.who)
             case What.ASKED if isinstance(record.detail, Join):
-                self._owing.discard(record.who)
+                self._late.discard(record.who)
+                if self._open is not None:
+                    self._open.watch.came(record.at, record.who)
+            case What.ANSWERED if isinstance(record.detail, JoinReply) and not record.detail.code:
+                # what it joined for was no news: nothing follows
+                if self._stable:
+                    self._owing.discard(record.who)
             case What.CRASHED | What.GONE:
                 self._running.discard(record.who)
                 self._awaited.discard(record.who)
@@ -152,15 +179,17 @@ class _Reader:
     def _noted(self, record: Record) -> None:
         assert isinstance(record.detail, tuple)
         what, generation, text = record.detail
+        now = record.at
         match Happened(what):
             case Happened.PREPARING:
-                if self._open is None:
-                    self._open = _Open(record.at, text, self._saved)
-                self._open.attempts += 1
-                self._stable = False
+                self._called(now, text)
+            case Happened.JOINED:
+                if self._open is not None:
+                    self._open.watch.joined(now)
             case Happened.STABLE:
                 if self._open is not None:
                     self._open.generations.append(generation)
+                    self._open.watch.assigned(now)
                 self._stable = True
                 # a static member that is down is in the group, but not there to take its part
                 self._awaited = self._running.intersection(self._saved.names.values())
@@ -170,8 +199,44 @@ class _Reader:
                 self._saved = NOBODY
                 self._awaited.clear()
                 self._owing.clear()
+            case Happened.LEFT | Happened.SILENT | Happened.ABSENT as how:
+                self._went(now, how, text)
             case _:
                 pass
+
+    def _called(self, now: int, reason: str) -> None:
+        """The members are called to join."""
+        if self._open is None:
+            self._open = _Open(now, self._explained(reason), self._saved)
+        self._open.attempts += 1
+        self._open.watch.called(now, self._saved.names.values())
+        self._stable = False
+        self._owing.clear()
+
+    def _explained(self, reason: str) -> str:
+        """A member that polled too late leaves like one that closes, or falls silent like one that
+        has crashed, if it is static: the coordinator does not see the difference.
+        """
+        text, mark, state = reason.rpartition(" (group was ")
+        for said in (text.removeprefix(LEAVE), text.removeprefix("member ").removesuffix(SILENT)):
+            if self._names.get(said) in self._late:
+                return f"{text}; its reason: {POLLED_LATE}{mark}{state}"
+        return reason
+
+    def _went(self, now: int, how: Happened, text: str) -> None:
+        """Members were taken out of the group."""
+        why = "was silent"
+        if how is Happened.LEFT:
+            text, why = text.partition("; its reason: ")[0], "left"
+        elif how is Happened.SILENT:
+            text = text.partition(" for ")[0]
+        else:
+            why, _, text = text.partition(": ")
+        names = tuple(self._names.get(one, one) for one in text.split(", "))
+        if self._late.issuperset(names):
+            why = "polled too late"
+        if self._open is not None:
+            self._open.watch.went(now, names, why)
 
     def _listened(self, record: Record) -> None:
         assert isinstance(record.detail, tuple)
@@ -179,6 +244,8 @@ class _Reader:
         if not self._stable:
             return
         if call == Call.ASSIGNED.value:
+            if self._open is not None and self._awaited == {record.who}:
+                self._open.watch.handed(record.at, record.who)
             self._awaited.discard(record.who)
         elif record.who in self._awaited:
             self._owing.add(record.who)
@@ -217,7 +284,10 @@ class _Reader:
                     for key, owned in under_way.before.owned.items()
                     if key not in after.owned
                 ),
-                idle=tuple(sorted(after.names[k] for k in after.owned if not len(after.owned[k]))),
+                loads=dict(
+                    sorted((after.names[key], len(owned)) for key, owned in after.owned.items())
+                ),
+                waits=tuple(under_way.watch.waits),
             )
         )
 

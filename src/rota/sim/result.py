@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from rota.assignors.sticky import StickyFamily
 from rota.model.entry import ClassicEntry
 from rota.model.topic import TopicPartition
 from rota.sim.policy import Policy
@@ -26,11 +28,22 @@ class Simulation:
     """The strategies in the order that members list them."""
     protocol: str
     rebalances: tuple[Rebalance, ...]
-    stops: tuple[Stop, ...]
+    stops: tuple[Stop, ...] = field(repr=False)
     """Every time that a partition stood still."""
-    trace: Sequence[Record]
-    journal: Sequence[ClassicEntry]
+    unread: tuple[TopicPartition, ...]
+    """What nobody ever read, though a member subscribed to it."""
+    failed: tuple[str, ...]
+    """Processes that died of an error."""
+    trace: Sequence[Record] = field(repr=False)
+    journal: Sequence[ClassicEntry] = field(repr=False)
     notes: tuple[str, ...]
+
+    @property
+    def solver_matters(self) -> bool:
+        """Another solver than the usual one was asked for, and a strategy listens to it."""
+        strategies = self.policy.assignors(self.scenario.strategy)
+        listens = any(isinstance(one, StickyFamily) for one in strategies)
+        return listens and self.policy.solver != "exact"
 
     @property
     def generations(self) -> int:
@@ -59,7 +72,7 @@ class Simulation:
 
     @cached_property
     def worst(self) -> Stop | None:
-        """The longest time that a partition stood still."""
+        """The longest time that a partition stood still; None if nothing stood still."""
         return max(self.stops, key=lambda stop: (stop.time, -stop.since), default=None)
 
     @cached_property
@@ -75,9 +88,37 @@ class Simulation:
         """The most members that had nothing to do after a rebalance."""
         return max((len(rebalance.idle) for rebalance in self.rebalances), default=0)
 
+    @property
+    def is_sound(self) -> bool:
+        """No member died of an error, and nothing was left unread to the end."""
+        return not self.failed and not self.unread
+
+    @property
+    def loads(self) -> Mapping[str, int]:
+        """How many partitions each member had after the last rebalance that gave any out."""
+        return next((one.loads for one in reversed(self.rebalances) if one.generations), {})
+
     def stopped_in(self, rebalance: Rebalance) -> tuple[Stop, ...]:
         """What stood still until this rebalance gave it to somebody."""
-        return tuple(stop for stop in self.stops if rebalance.start <= stop.until <= rebalance.end)
+        return self._stops_of.get(self.rebalances.index(rebalance), ())
+
+    @property
+    def stopped_outside(self) -> tuple[Stop, ...]:
+        """What stood still and was not ended by a rebalance: its owner came back, or nobody did."""
+        return self._stops_of.get(None, ())
+
+    @cached_property
+    def _stops_of(self) -> Mapping[int | None, tuple[Stop, ...]]:
+        """The stops that each rebalance ended, by its position; None for those that none did."""
+        starts = [rebalance.start for rebalance in self.rebalances]
+        found: dict[int | None, list[Stop]] = {}
+        for stop in self.stops:
+            # where one rebalance ends at the moment that the next begins, it was the former
+            before = max(bisect_left(starts, stop.until) - 1, 0)
+            near = enumerate(self.rebalances[before : before + 2], start=before)
+            ended_by = (n for n, one in near if one.start <= stop.until <= one.end)
+            found.setdefault(next(ended_by, None), []).append(stop)
+        return {position: tuple(stops) for position, stops in found.items()}
 
     def to_dict(self) -> dict[str, object]:
         """As plain values, for JSON."""
@@ -85,6 +126,8 @@ class Simulation:
             **self.summary(),
             "seed": self.seed,
             "duration_ms": self.scenario.duration,
+            "outside_ms": sum(stop.time for stop in self.stopped_outside),
+            "outside": by_owner(self.stopped_outside),
             "timeline": [self._rebalance(rebalance) for rebalance in self.rebalances],
             "partitions": {
                 str(partition): {
@@ -114,6 +157,9 @@ class Simulation:
             "worst_ms": 0 if worst is None else worst.time,
             "worst_partition": None if worst is None else str(worst.partition),
             "idle": self.idle,
+            "loads": dict(self.loads),
+            "unread": [str(partition) for partition in self.unread],
+            "failed": list(self.failed),
         }
 
     def _rebalance(self, rebalance: Rebalance) -> dict[str, object]:
@@ -131,6 +177,19 @@ class Simulation:
             "moved_min": rebalance.moved_min,
             "orphaned": rebalance.orphaned,
             "idle": list(rebalance.idle),
+            "loads": dict(rebalance.loads),
+            "waits": [
+                {"members": list(wait.members), "time_ms": wait.time, "why": wait.why}
+                for wait in rebalance.waits
+            ],
             "stopped_partitions": len({stop.partition for stop in stops}),
             "stopped_ms": sum(stop.time for stop in stops),
         }
+
+
+def by_owner(stops: Iterable[Stop]) -> dict[str, int]:
+    """How long partitions stood still, by the process that read them before; the longest first."""
+    found: dict[str, int] = {}
+    for stop in stops:
+        found[stop.owner] = found.get(stop.owner, 0) + stop.time
+    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))

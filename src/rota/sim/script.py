@@ -61,6 +61,8 @@ class Script:
         """What each member is configured as."""
         self._process: dict[str, str] = {}
         """The process that is a member now: a deploy with surge gives it another name."""
+        self._left: set[str] = set()
+        """Members that were told to leave, for good."""
         for members in scenario.members:
             for number, name in enumerate(members.names):
                 self._members[name] = members
@@ -74,7 +76,7 @@ class Script:
         end = self._scenario.duration
         slices = SLICES if progress is not None else 1
         for number in range(1, slices + 1):
-            self.world.run_until(end * number // slices)
+            self.world.run_until(end * number // slices, end)
             if progress is not None:
                 progress(number / slices)
         return self.world
@@ -87,6 +89,7 @@ class Script:
 
     def _start(self, name: str, process: str | None = None) -> None:
         self._process[name] = process or name
+        self._left.discard(name)
         if self._process[name] in self.world.processes:
             self._say(f"{name} runs already, so it is not started")
             return
@@ -127,6 +130,7 @@ class Script:
                 for name in event.names:
                     self._start(name)
             case Leaves():
+                self._left.update(event.names)
                 self._each(event.names, "leave", Process.leave)
             case Crashes():
                 self._each(event.names, "crash", Process.crash)
@@ -212,7 +216,9 @@ class Script:
         def go_on() -> None:
             self._later(event.between, lambda: self._deploy(rest))
 
-        if event.surge and self._running(name) is not None:
+        if self._is_down(name):
+            self._revive(name, 0 if event.surge else event.down, go_on)
+        elif event.surge and self._running(name) is not None:
             self._replace(name, event, lambda: self._deploy(rest))
         else:
             self._restart(name, event.down, go_on if rest.names else lambda: None)
@@ -225,6 +231,20 @@ class Script:
             strategy=before.strategy if event.strategy is None else event.strategy,
             static=before.static if event.static is None else event.static,
         )
+
+    def _is_down(self, name: str) -> bool:
+        """It ran, and is gone, but not because it was told to leave."""
+        known = name in self._process and name not in self._left
+        return known and self._running(name) is None
+
+    def _revive(self, name: str, down: int, then: Callable[[], None]) -> None:
+        """A rollout starts the new pod whether the old one still runs or not."""
+
+        def start() -> None:
+            self._start(name, self._process[name])
+            then()
+
+        self._later(down, start)
 
     def _replace(self, name: str, event: Deploys, then: Callable[[], None]) -> None:
         """Starts the new one, then tells the old one to go."""

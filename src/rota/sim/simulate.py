@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from rota.assignors.registry import StrategyList, common_protocol
-from rota.errors import InputError
+from rota.errors import Fenced, InputError
 from rota.sim.duration import clock
 from rota.sim.policy import Policy
 from rota.sim.rebalance import rebalances
 from rota.sim.result import Simulation
 from rota.sim.scenario import Scenario, read_scenario
 from rota.sim.script import Script
-from rota.sim.standstill import stops
+from rota.sim.standstill import Standstill, standstill
 from rota.sim.trace import Record, What
+
+SHOWN_PARTITIONS = 5
 
 
 def simulate(  # noqa: PLR0913 (all but one are options)
@@ -57,18 +59,43 @@ def play(
     script = Script(scenario, policy, seed, skip=skip)
     world = script.run(progress)
     assignors = policy.assignors(scenario.strategy)
+    found = rebalances(world.trace, scenario.topics, scenario.duration)
+    opened = next((one.end for one in found if one.generations and one.finished), None)
+    still = standstill(world.trace, scenario.topics, opened, scenario.duration)
     return Simulation(
         scenario=scenario,
         policy=policy,
         seed=seed,
         strategy=", ".join(assignor.name for assignor in assignors),
         protocol=common_protocol(assignors).name.lower(),
-        rebalances=rebalances(world.trace, scenario.topics, scenario.duration),
-        stops=stops(world.trace, scenario.duration),
+        rebalances=found,
+        stops=still.stops,
+        unread=still.unread,
+        failed=_failed(world.trace),
         trace=tuple(world.trace),
         journal=tuple(world.journal),
-        notes=(*script.notes, *_raised(world.trace)),
+        notes=(*script.notes, *_raised(world.trace), *_unread(still)),
     )
+
+
+def _failed(trace: Iterable[Record]) -> tuple[str, ...]:
+    """Who died of an error; one that was fenced has a successor under its static id."""
+    died = (record.who for record in trace if _died(record))
+    return tuple(dict.fromkeys(died))
+
+
+def _died(record: Record) -> bool:
+    return record.what is What.RAISED and not str(record.detail).startswith(Fenced.__name__)
+
+
+def _unread(still: Standstill) -> list[str]:
+    said = [f"nobody reads {topic}: no member subscribes to it" for topic in still.unwanted]
+    unread = [one for one in still.unread if one.topic not in still.unwanted]
+    if unread:
+        first = ", ".join(map(str, unread[:SHOWN_PARTITIONS]))
+        more = len(unread) - SHOWN_PARTITIONS
+        said.append(f"never read: {first}{f' and {more:,} more' if more > 0 else ''}")
+    return said
 
 
 def _raised(trace: Iterable[Record]) -> list[str]:

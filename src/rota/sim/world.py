@@ -98,11 +98,15 @@ class World:
         """When the next thing is due; None if nothing is to come."""
         return self._stage.agenda.next_at()
 
-    def run_until(self, time: int) -> None:
-        """Lets everything happen that is due up to this moment, that included."""
+    def run_until(self, time: int, horizon: int = 0) -> None:
+        """Lets everything happen that is due up to this moment, that included.
+
+        Who will go on to a ``horizon`` spares the world being played in full around this moment.
+        """
+        horizon = max(time, horizon)
         agenda = self._stage.agenda
         while (due := agenda.next_at()) is not None and due <= time:
-            if not (self._skip and due >= self._skip_from and self._wound_on(due, time)):
+            if not (self._skip and due >= self._skip_from and self._wound_on(due, horizon)):
                 agenda.do_next()
         agenda.now = max(agenda.now, time)
 
