@@ -100,7 +100,10 @@ class Simulation:
 
     def stopped_in(self, rebalance: Rebalance) -> tuple[Stop, ...]:
         """What stood still until this rebalance gave it to somebody."""
-        return self._stops_of.get(self.rebalances.index(rebalance), ())
+        position = bisect_left(self._starts, rebalance.start)
+        while self.rebalances[position] != rebalance:  # some begin at the same moment
+            position += 1
+        return self._stops_of.get(position, ())
 
     @property
     def stopped_outside(self) -> tuple[Stop, ...]:
@@ -108,13 +111,16 @@ class Simulation:
         return self._stops_of.get(None, ())
 
     @cached_property
+    def _starts(self) -> list[int]:
+        return [rebalance.start for rebalance in self.rebalances]
+
+    @cached_property
     def _stops_of(self) -> Mapping[int | None, tuple[Stop, ...]]:
         """The stops that each rebalance ended, by its position; None for those that none did."""
-        starts = [rebalance.start for rebalance in self.rebalances]
         found: dict[int | None, list[Stop]] = {}
         for stop in self.stops:
             # where one rebalance ends at the moment that the next begins, it was the former
-            before = max(bisect_left(starts, stop.until) - 1, 0)
+            before = max(bisect_left(self._starts, stop.until) - 1, 0)
             near = enumerate(self.rebalances[before : before + 2], start=before)
             ended_by = (n for n, one in near if one.start <= stop.until <= one.end)
             found.setdefault(next(ended_by, None), []).append(stop)

@@ -63,6 +63,8 @@ class _Wanted:
         self.partitions: frozenset[TopicPartition] = frozenset()
         self._counts = dict(topics)
         self._wishes: dict[str, Wish] = {}
+        self._wishers: dict[Wish, int] = {}
+        """How many processes have each wish."""
         self._topics: dict[str, int] = {}
         self._ever: set[str] = set()
 
@@ -73,12 +75,12 @@ class _Wanted:
             self._counts = dict(record.detail)
         else:
             topics, pattern = record.detail
-            self._wishes[record.who] = (topics, pattern)
-        wishes = set(self._wishes.values())
+            if not self._wish(record.who, (topics, pattern)):
+                return False
         wanted = {
             topic: count
             for topic, count in self._counts.items()
-            if any(_fits(topic, wish) for wish in wishes)
+            if any(_fits(topic, wish) for wish in self._wishers)
         }
         self._ever.update(wanted)
         if wanted == self._topics:
@@ -86,6 +88,20 @@ class _Wanted:
         self._topics = wanted
         self.partitions = _partitions(wanted)
         return True
+
+    def _wish(self, name: str, wish: Wish) -> bool:
+        """A process subscribes; true if nobody did to the same, or nobody does any more."""
+        before = self._wishes.get(name)
+        self._wishes[name] = wish
+        if before == wish:
+            return False
+        self._wishers[wish] = self._wishers.get(wish, 0) + 1
+        if before is not None:
+            self._wishers[before] -= 1
+            if not self._wishers[before]:
+                del self._wishers[before]
+                return True
+        return self._wishers[wish] == 1
 
     def unwanted(self) -> tuple[str, ...]:
         """Topics that nobody ever subscribed to."""
