@@ -93,9 +93,7 @@ def replay() -> tuple[float, int, int]:
     while piece := list(itertools.islice(made, 10_000)):
         start = time.process_time()
         for key, value in piece:
-            entry = journal.decode(key, value)
-            assert isinstance(entry, ClassicEntry)
-            coordinator.replay(entry)
+            coordinator.replay(journal.decode(key, value))
         seconds += time.process_time() - start
     start = time.process_time()
     commands = coordinator.handle(Loaded(), NOW)

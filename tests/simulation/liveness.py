@@ -32,7 +32,7 @@ def settling_time(arena: Arena) -> int:
     session = max(arena.sessions, default=0)
     known = arena.plan.resets or arena.plan.kind in UNTROUBLED
     patience = 0 if known else max(REQUEST_TIMEOUT, rebalance + JOIN_LAPSE)
-    return patience + rebalance + session + SLACK
+    return patience + rebalance + session + SLACK + 4 * arena.plan.append
 
 
 def check_settled(arena: Arena) -> None:
@@ -44,7 +44,8 @@ def check_settled(arena: Arena) -> None:
     """
     desk = arena.desk
     arena.catch_up()
-    late = [one for token, one in desk.waiting.items() if desk.since[token] < arena.now - SECOND]
+    before = arena.now - arena.plan.append - SECOND
+    late = [one for token, one in desk.waiting.items() if desk.since[token] < before]
     must(not late, "everybody is answered", *late)
     must(not arena.closing & arena.processes.keys(), "who closes ends", *arena.closing)
     _check_timers(arena)

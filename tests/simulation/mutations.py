@@ -17,7 +17,12 @@ from rota.errors import Code
 from rota.group import offset, presence, rebalance, static, sync
 from rota.group.classic import Group, GroupMember
 from rota.group.coordinator import Coordinator
-from rota.group.event import Appended, AppendFailed, Command, Event
+from rota.group.event import (
+    Appended,
+    AppendFailed,
+    Command,
+    Event,
+)
 from rota.group.turn import Then, Turn
 from rota.member.commit import Commits
 from rota.member.event import Call, RunCallback
@@ -246,7 +251,7 @@ def a_member_may_leave_without_a_rebalance() -> Any:
     return ((presence, "leave", lazy),)
 
 
-@mutation("nobody is thrown out")
+@mutation("nobody is thrown out", "who was heard is not silent")
 def heartbeats_do_not_keep_a_session_alive() -> Any:
     beat = presence.heartbeat
 

@@ -176,6 +176,8 @@ class Plan:
     append: int
     metadata_age: int
     horizon: int
+    hasty: bool
+    """Timeouts are short, so that much happens within each other's time."""
     resets: bool
     """When the network is well again, connections are reset, so that losses are known at once."""
     script: tuple[tuple[int, Act], ...]
@@ -187,7 +189,8 @@ def drawn(seed: int) -> Plan:
     kind = KINDS[seed % len(KINDS)]
     features = _features(chance, kind)
     size = chance.between(1, 6) if chance.happens(0.7) else chance.between(7, 20)
-    horizon = chance.between(60, 180 if size < 7 else 90) * SECOND
+    hasty = chance.happens(0.25)
+    horizon = chance.between(60, 180 if size < 7 else 90) * SECOND // (2 if hasty else 1)
     return Plan(
         seed=seed,
         kind=kind,
@@ -197,11 +200,13 @@ def drawn(seed: int) -> Plan:
         config=_config(chance, size),
         odds=_odds(chance, kind),
         latency=chance.pick((1, 5, 40)),
-        append=chance.pick((1, 10, 300)),
+        # a heartbeat waits behind a commit, so that sessions must be longer than appends
+        append=chance.pick((1, 10, 300) if hasty or kind in UNTROUBLED else (1, 10, 300, 2_500)),
         metadata_age=chance.pick((0, 0, 2_000)),
         horizon=horizon,
+        hasty=hasty,
         resets=chance.happens(0.5),
-        script=tuple(_script(chance, features, horizon)),
+        script=tuple(_script(chance, features, horizon, hasty=hasty)),
     )
 
 
@@ -255,10 +260,12 @@ def _odds(chance: Chance, kind: Kind) -> Odds:
     )
 
 
-def _script(chance: Chance, features: tuple[Act, ...], horizon: int) -> Iterable[tuple[int, Act]]:
+def _script(
+    chance: Chance, features: tuple[Act, ...], horizon: int, *, hasty: bool
+) -> Iterable[tuple[int, Act]]:
     if not features:
         return
-    gap = chance.pick((2, 5, 10)) * SECOND
+    gap = chance.pick((1, 2, 3) if hasty else (2, 5, 10)) * SECOND
     time = chance.between(0, gap)
     seen: set[Act] = set()
     while time < horizon - DUSK:

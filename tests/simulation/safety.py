@@ -73,6 +73,8 @@ FENCING = LATER | {
     Code.GROUP_ID_NOT_FOUND,
 }
 """What one that was replaced may be told; a join can be refused for other reasons first."""
+BEATEN = frozenset({Code.NONE, Code.REBALANCE_IN_PROGRESS})
+"""Answers to a heartbeat that counts."""
 STATES = {
     Happened.PREPARING: State.PREPARING,
     Happened.JOINED: State.COMPLETING,
@@ -123,6 +125,9 @@ class Desk:
         self._cause: int | None = None
         self._successor: dict[str, str] = {}
         """The member id that took the place of each one that was replaced."""
+        self._heard: dict[str, int] = {}
+        """When each member was last given a sign that its heartbeat had been heard."""
+        self._now = 0
         self._gone: set[str] = set()
         """Member ids that were thrown out, or left."""
         self._incarnations = 0
@@ -134,6 +139,7 @@ class Desk:
         self, coordinator: WatchedCoordinator, event: Event, commands: list[Command], now: int
     ) -> None:
         self._settled = None
+        self._now = now
         self._cause = event.token if isinstance(event, Requested) else None
         self._read_journal()
         self._happened(coordinator, event, commands, now)
@@ -217,6 +223,7 @@ class Desk:
             must(members <= sessions, "sessions start after a load", name, members - sessions)
             for member_id in members:  # that they were replaced was not stored
                 self._successor.pop(member_id, None)
+                self._heard[member_id] = self._now
             state = State.STABLE if members else State.EMPTY
             self.live[name] = Live(state, saved.generation, group.incarnation)
 
@@ -254,7 +261,7 @@ class Desk:
             and {tuple(tp): given.offset for tp, given in request.offsets.items()} == offered
         }
         for token, request in same.items():
-            if _may_commit(live, request):
+            if _may_commit(live, request) and request.member_id not in self._successor:
                 return token
         raise Broken("commits are of the generation", f"group {live}, stored of {same}")
 
@@ -305,8 +312,16 @@ class Desk:
                 self.returned.add(note.group)
         elif note.what in (Happened.SILENT, Happened.LEFT, Happened.ABSENT):
             self._gone.update(new for new in self._successor.values() if new in note.text)
+        if note.what is Happened.SILENT:
+            self._check_silence(note)
         live.state = STATES.get(note.what, live.state)
         self.on_note(note)
+
+    def _check_silence(self, note: Note) -> None:
+        """Nobody is called silent who was heard within its session."""
+        member_id, _, told = note.text.partition(" for ")
+        silent = self._now - self._heard.get(member_id, 0)
+        must(silent >= int(told.removesuffix(" ms")), "who was heard is not silent", note, silent)
 
     def _compare(self, coordinator: WatchedCoordinator, now: int) -> None:
         """What the coordinator shows is what its notes and its journal say."""
@@ -332,6 +347,8 @@ class Desk:
             return
         if isinstance(request, Join | Sync | Heartbeat | CommitOffsets):
             self._check_fence(request, codes)
+        if isinstance(request, Heartbeat) and BEATEN.issuperset(codes):
+            self._heard[request.member_id] = self._now
         if Code.NONE not in codes:
             return
         written = self._settled is not None and self._settled.commit == token
@@ -344,6 +361,8 @@ class Desk:
         newest = self._successor.get(request.member_id)
         if newest is None:
             return
+        if isinstance(request, CommitOffsets) and Code.NONE in codes:
+            return  # it was taken in before the other came
         must(Code.NONE not in codes, "fenced for good", request)
         while newest in self._successor:
             newest = self._successor[newest]

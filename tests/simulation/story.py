@@ -37,6 +37,7 @@ PLAN = Plan(
     append=5,
     metadata_age=0,
     horizon=END,
+    hasty=False,
     resets=True,
     script=(),
 )

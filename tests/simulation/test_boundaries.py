@@ -43,8 +43,11 @@ def test_the_story_writes_every_kind_of_entry() -> None:
     assert any(not one.members for one in saved)
 
 
-def crash_at(crashes: dict[int, Boundary]) -> None:
-    """Plays the story with a crash at these appends, by their numbers."""
+def crash_at(crashes: dict[int, Boundary]) -> int:
+    """Plays the story with a crash at these appends, by their numbers; tells how many there were.
+
+    What an admin asked for is not asked again, so that after a crash there may be fewer appends.
+    """
     with story.stage() as arena:
         count = 0
 
@@ -57,14 +60,13 @@ def crash_at(crashes: dict[int, Boundary]) -> None:
         arena.desk.on_append = arm
         story.tell(arena)
         story.play_out(arena)
-        stops = [record for record in arena.trace if record.detail == "stopped"]
-        assert len(stops) == len(crashes), crashes
+        return [record.detail for record in arena.trace].count("stopped")
 
 
 @pytest.mark.parametrize("boundary", Boundary)
 def test_it_dies_at_every_boundary_of_every_append(boundary: Boundary) -> None:
     for number in range(len(appends())):
-        crash_at({number: boundary})
+        assert crash_at({number: boundary}) == 1
 
 
 @pytest.mark.nightly
@@ -73,7 +75,7 @@ def test_it_dies_at_every_boundary_of_every_append(boundary: Boundary) -> None:
 def test_it_dies_twice(first: Boundary, second: Boundary) -> None:
     for number in range(len(appends())):
         for later in range(number + 1, len(appends())):
-            crash_at({number: first, later: second})
+            assert crash_at({number: first, later: second}) in (1, 2)
 
 
 @pytest.mark.parametrize("code", FAILURES, ids=lambda code: code.name)

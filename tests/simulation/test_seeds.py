@@ -89,6 +89,7 @@ def test_members_met_every_turn_of_fate(tally: Counter[str]) -> None:
     # zombies: one that has not heard, and one that has taken its place
     assert tally["one owner is behind"]
     assert tally["static member came back"]
+    assert tally["commit inside a listener"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from unittest import mock
 
 from rota.assignors.registry import resolve_all
 from rota.group.event import TimerKey
+from rota.member.event import Call
 from rota.model.config import MemberConfig
 from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import Reply
@@ -22,11 +23,11 @@ from rota.model.request import (
 from rota.model.topic import TopicPartition
 from rota.sim import node, process
 from rota.sim.chance import Chance
-from rota.sim.process import Process, Program
+from rota.sim.process import Listener, Process, Program
 from rota.sim.trace import What
 from rota.sim.world import World
 from tests.simulation.ownership import Floor, WatchedMachine
-from tests.simulation.plan import GroupPlan, Plan
+from tests.simulation.plan import SECOND, GroupPlan, Plan
 from tests.simulation.safety import Desk, WatchedCoordinator
 from tests.simulation.weather import Weather
 
@@ -94,31 +95,53 @@ class Arena(World):
         chance = self.chance
         self._names += 1
         name = f"{group.name}{self._names}"
-        session = chance.between(30, 120) * 100
-        poll = chance.between(60, 200) * 100
-        static = chance.happens(group.static)
         names = chance.pick(group.lists)
-        config = MemberConfig(
-            group=group.name,
-            client_id=name,
-            static_id=f"static-{name}" if static else None,
-            session_timeout=session,
-            heartbeat_interval=session // chance.between(3, 6),
-            max_poll_interval=poll,
-            auto_commit=chance.happens(0.6),
-            auto_commit_interval=chance.between(10, 50) * 100,
-        )
         wish = self.new_wish()
+        config, longest = self._new_config(group, name)
         program = Program(
             name=name,
             config=config,
             assignors=functools.partial(resolve_all, names, solver=group.solver),
             topics=wish.topics,
             pattern=wish.pattern,
-            processing=0 if chance.happens(0.6) else chance.between(50, poll // 4),
-            listener_time=0 if chance.happens(0.6) else chance.between(1, 1_000),
+            processing=0 if chance.happens(0.6) else chance.between(50, longest),
+            listener_time=0 if chance.happens(0.6) else chance.between(1, min(longest, SECOND)),
         )
+        if chance.happens(0.2):
+            program = replace(program, listener=self._committing(name))
         return replace(program, **changes)
+
+    def _new_config(self, group: GroupPlan, name: str) -> tuple[MemberConfig, int]:
+        """Also how long an application may be busy, so that it is not too late for a rebalance."""
+        chance, hasty = self.chance, self.plan.hasty
+        session = chance.between(10, 30) * 100 if hasty else chance.between(30, 120) * 100
+        poll = chance.between(30, 60) * 100 if hasty else chance.between(60, 200) * 100
+        config = MemberConfig(
+            group=group.name,
+            client_id=name,
+            static_id=f"static-{name}" if chance.happens(group.static) else None,
+            session_timeout=session,
+            heartbeat_interval=session // chance.between(4 if hasty else 3, 6),
+            max_poll_interval=poll,
+            auto_commit=chance.happens(0.6),
+            auto_commit_interval=chance.between(10, 50) * 100,
+        )
+        return config, poll // (12 if hasty else 4)
+
+    def _committing(self, name: str) -> Listener:
+        """A listener that commits when partitions are taken away, as applications do."""
+
+        def commit() -> None:
+            self.catch_up()
+            if name in self.processes and name not in self.closing:
+                self.tally["commit inside a listener"] += 1
+                self[name].commit(wait=SECOND)
+
+        def listener(call: Call, partitions: tuple[TopicPartition, ...]) -> None:
+            if call is Call.REVOKED and partitions:
+                self.at(self.now, commit)
+
+        return listener
 
     def new_wish(self) -> Wish:
         names = sorted(self.cluster.partitions)

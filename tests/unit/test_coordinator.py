@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rota.errors import Code
+from rota.errors import Code, InputError
 from rota.group.coordinator import journal_partition
 from rota.group.election import elect
 from rota.group.event import Happened, Loaded, LoadStarted, TimerKind, Unloaded
@@ -745,3 +745,11 @@ def test_a_journal_that_no_coordinator_wrote_is_made_the_best_of(
     desk.send(join(static_id="a"))
     desk.wait(20_000)
     assert set(desk.members()) & set(left) == set()
+
+
+def test_what_is_no_event_is_said_so() -> None:
+    desk = Desk()
+    with pytest.raises(InputError, match="not an event of a coordinator"):
+        desk.handle(join())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="between LoadStarted and Loaded"):
+        desk.coordinator.replay(saved((None,)))

@@ -13,7 +13,7 @@ from rota.formats import assignment, journal
 from rota.group.coordinator import Coordinator
 from rota.group.event import Answer, Loaded, LoadStarted, Requested
 from rota.model.config import GroupConfig
-from rota.model.entry import ClassicEntry, EpochForgotten, EpochSaved
+from rota.model.entry import EpochForgotten, EpochSaved
 from rota.model.reply import DescribedGroup, DescribeGroupsReply, HeartbeatReply
 from rota.model.request import DescribeGroups, Heartbeat
 
@@ -30,9 +30,8 @@ def loaded(until: int) -> tuple[Coordinator, set[str]]:
             if row["ts"] > until:
                 continue
             entry = journal.decode(b64decode(row["k"]), row["v"] and b64decode(row["v"]))
-            if isinstance(entry, ClassicEntry):
-                coordinator.replay(entry)
-            elif isinstance(entry, EpochSaved):
+            coordinator.replay(entry)
+            if isinstance(entry, EpochSaved):
                 modern.add(entry.group)
             elif isinstance(entry, EpochForgotten):
                 modern.discard(entry.group)

@@ -41,6 +41,12 @@ def test_the_interval_ends_and_the_next_poll_commits() -> None:
     assert CommitOffsets in [type(request) for request in requests(commands)]
 
 
+def test_an_interval_of_zero_lets_time_pass_between_commits() -> None:
+    member = Driver(auto_commit=True, auto_commit_interval=0)
+    member.settle("t0-0")
+    assert member.timers[Timer.COMMIT] == member.now + 1, "or the poll would only commit"
+
+
 def test_nothing_handed_out_is_nothing_committed() -> None:
     member = automatic()
     member.consumed = {}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +20,8 @@ from rota.sim.happening import (
     Slows,
     Subscribes,
 )
+from rota.sim.position import Path, lines_of
 from rota.sim.scenario import read_scenario
-from rota.sim.source import lines_of
 
 GOOD = """
 group = "billing"
@@ -209,6 +212,14 @@ BAD = {
         GOOD.replace('topics = ["orders"]', 'pattern = "("'),
         "line 21: members[1].pattern: '(' is not a pattern",
     ),
+    "a pattern that repeats for ever": (
+        GOOD.replace('topics = ["orders"]', 'pattern = "a{99999999999}"'),
+        "line 21: members[1].pattern: 'a{99999999999}' is not a pattern",
+    ),
+    "a pattern that nests too deeply": (
+        GOOD.replace('topics = ["orders"]', f'pattern = "{"(" * 5_000 + ")" * 5_000}"'),
+        "is not a pattern: nested too deeply",
+    ),
     "topics and a pattern": (
         GOOD.replace('topics = ["orders"]', 'topics = ["orders"]\npattern = "o.*"'),
         "line 22: members[1].pattern: not both topics and pattern",
@@ -247,10 +258,63 @@ BAD = {
         GOOD.replace('joins = "5m"', 'joins = "61m"'),
         "line 23: members[1].joins: is after the scenario's end",
     ),
+    "the last one joins after the end": (
+        GOOD.replace("count = 3", 'count = 3\napart = "31m"'),
+        "line 16: members[0].apart: 'billing-2' would join after the scenario's end",
+    ),
+    "a poll beyond Kafka's numbers": (
+        GOOD.replace('session = "20s"', 'max_poll = "25d"'),
+        "line 17: members[0].max_poll: must be at most 24d20h31m23.647s, not 25d",
+    ),
+    "a delay beyond Kafka's numbers": (
+        GOOD.replace("strategy = [", 'initial_rebalance_delay = "25d"\nstrategy = ['),
+        "line 4: initial_rebalance_delay: must be at most 24d20h31m23.647s, not 25d",
+    ),
     "no time": (event('crash = "audit"'), "line 25: events[0]: at is missing"),
     "no duration of a stall": (
         event('at = "1m"\nstall = "audit"'),
         "line 25: events[0]: for is missing",
+    ),
+    "too many partitions": (
+        GOOD.replace("orders = 12", f"orders = {2**31 - 1}"),
+        "line 6: topics: more than 2147483647 partitions in all",
+    ),
+    "a topic's long name": (
+        GOOD.replace("payments", "p" * 40_000),
+        f"line 8: topics.'{'p' * 40}'...: takes 40000 bytes, at most 30000 fit",
+    ),
+    "a topic's name that has no bytes": (
+        GOOD.replace("payments", "'pay\ud800'"),
+        "line 8: topics.'pay\\ud800': has no UTF-8 form",
+    ),
+    "a member's long name": (
+        GOOD.replace('name = "audit"', f'name = "{"é" * 15_001}"'),
+        f"line 20: members[1].name: '{'é' * 40}'... takes 30002 bytes, at most 30000 fit",
+    ),
+    "a name among others that has no bytes": (
+        event('at = "1m"\njoin = ["audit", "x\ud800"]\nlike = "audit"'),
+        "line 27: events[0].join: 'x\\ud800' has no UTF-8 form",
+    ),
+    "a number of 5,000 digits": (f"duration = {'9' * 5_000}", "bad.toml: not a scenario: a number"),
+    "a number of 5,000 digits for a text": (
+        GOOD.replace('"billing"\nduration', f"0x{'f' * 4_500}\nduration"),
+        "line 2: group: must be a text, not so large a number",
+    ),
+    "a key in a table of an event": (
+        event('at = "1m"\n[events.partitions]\norders = 14\n"pay\\u006dents" = "9"'),
+        "line 29: events[0].partitions.payments: must be a whole number, not '9'",
+    ),
+    "a list of tables for a table": (
+        GOOD.replace("[network]", "[[network]]"),
+        "line 10: network: must be a table, not a list",
+    ),
+    "lines that only Python counts": (
+        GOOD.replace("[network]", "#\u2028 \u0085\n[network]").replace("latency", "lag"),
+        "line 12: network.lag: unknown key",
+    ),
+    "a key that is no word": (
+        GOOD.replace("latency", '"the\\tlag"'),
+        "line 11: network.'the\\tlag': unknown key",
     ),
     "fewer partitions": (
         event('at = "1m"\npartitions = {orders = 3}'),
@@ -270,7 +334,7 @@ BAD = {
     ),
     "an empty list": (
         event('at = "1m"\ncrash = []'),
-        "line 27: events[0].crash: must be a name or a list of names, not a list",
+        "line 27: events[0].crash: must be a name or a list of names; the list is empty",
     ),
     "events as a table": (
         with_events('[events]\nat = "1m"\n'),
@@ -285,6 +349,7 @@ def test_a_mistake_is_named_by_line_and_key(text: str, said: str) -> None:
         read_scenario(text, "bad.toml")
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 250
 
 
 def test_a_mistake_in_a_mapping_is_named_by_key() -> None:
@@ -292,6 +357,23 @@ def test_a_mistake_in_a_mapping_is_named_by_key() -> None:
         read_scenario(
             {"duration": "1m", "topics": {"t": 1}, "members": [{"name": "a", "count": 0}]}
         )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"topics": {1: 2}}, r"^scenario: topics: keys must be texts, not 1$"),
+        ({3: 4}, r"^scenario: keys must be texts, not 3$"),
+        ({"members": [{"name": "a", None: 1}]}, r"members\[0\]: keys must be texts, not None"),
+        ({"topics": {"t\ud800": 1}}, r"topics\.'t\\ud800': has no UTF-8 form"),
+        ({"members": [{"name": "a", "count": -(10**5_000)}]}, r"not so large a number"),
+    ],
+    ids=["a topic", "at the top", "of a member", "no UTF-8", "digits"],
+)
+def test_a_mapping_that_no_file_could_be(changes: dict[Any, Any], said: str) -> None:
+    good = {"duration": "1m", "topics": {"t": 1}, "members": [{"name": "a"}]}
+    with pytest.raises(InputError, match=said):
+        read_scenario({**good, **changes})
 
 
 def test_lines_of_keys() -> None:
@@ -316,11 +398,45 @@ k = "# [[x]]"
         ("list",): 5,
         ("t",): 8,
         ("t", "a key"): 9,
+        ("t", "m"): 10,
         ("t", "m", 0): 10,
         ("t", "m", 0, "k"): 11,
         ("t", "m", 1): 12,
         ("t", "m", 1, "k"): 13,
     }
+
+
+LINES = {
+    "a table of a list's last table": (
+        "[[a]]\n[a.b]\nk = 1\n[[a]]\n[a.b]\nk = 1",
+        {("a", 0, "b", "k"): 3, ("a", 1, "b"): 5, ("a", 1, "b", "k"): 6},
+    ),
+    "a list within a list": (
+        "[[a]]\n[[a.b]]\n[[a.b]]\nk = 1\n[[a]]\n[[a.b]]\nk = 1",
+        {("a", 0, "b", 1, "k"): 4, ("a", 1, "b", 0, "k"): 7},
+    ),
+    "quotes and escapes": (
+        '"a\\"=[" = 1\n\'b"\' . "c.d"=1\n["[x]" . \'#\']\n"\\u00e9" = 1',
+        {('a"=[',): 1, ('b"', "c.d"): 2, ("[x]", "#", "é"): 4},
+    ),
+    "texts over several lines": (
+        'a = ["""\n]\n""", \'\'\'x\n"""\'\'\', """q""""]\nb = """\\""""""\nc = 1\n[t]\nk = 1',
+        {("b",): 5, ("c",): 6, ("t", "k"): 8},
+    ),
+    "brackets and signs in texts and comments": (
+        "a = [ # [\n  '[', \"{\\\"[\", {x = 1}, # ]]\n]\nb = { y = '#' } # {\nc = 1.5\n",
+        {("a",): 1, ("b",): 4, ("c",): 5},
+    ),
+    "Windows": ("a = 1\r\n[t]\r\nk = 1\r\n", {("a",): 1, ("t",): 2, ("t", "k"): 3}),
+    "signs that end lines elsewhere": ("a = '\u2028\u0085'\nb = 1", {("b",): 2}),
+}
+
+
+@pytest.mark.parametrize(("text", "lines"), LINES.values(), ids=LINES)
+def test_lines_of_difficult_keys(text: str, lines: dict[Path, int]) -> None:
+    assert tomllib.loads(text)
+    found = lines_of(text)
+    assert {path: found.get(path) for path in lines} == lines
 
 
 @pytest.mark.parametrize(

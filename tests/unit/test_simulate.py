@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +11,14 @@ import pytest
 import rota
 from rota.cli.outcome import why
 from rota.errors import InputError
+from rota.group.event import Happened
 from rota.model.topic import TopicPartition
+from rota.sim.chance import uuid_like
 from rota.sim.lane import Change, Doing, lanes
 from rota.sim.policy import Policy, compared
+from rota.sim.rebalance import rebalances
 from rota.sim.scenario import read_scenario
+from rota.sim.trace import Record, What
 
 
 def scenario(strategy: str, events: list[dict[str, Any]], **member: Any) -> dict[str, Any]:
@@ -266,8 +271,14 @@ def test_text_mapping_and_scenario_are_taken() -> None:
     mapping = {"duration": "1m", "topics": {"t": 2}, "members": [{"name": "a"}]}
     assert rota.simulate(mapping).to_dict() == expected
     assert rota.simulate(read_scenario(text)).to_dict() == expected
-    with pytest.raises(InputError, match="scenario, line 1: not TOML"):
-        rota.simulate("rolling-deploy.toml")
+
+
+@pytest.mark.parametrize(
+    "given", ["examples/crash.toml", Path("examples/crash.toml"), b"duration"], ids=type
+)
+def test_a_path_is_no_scenario(given: Any) -> None:
+    with pytest.raises(InputError, match="^scenario: the text of a scenario.* read first"):
+        rota.simulate(given)
 
 
 def test_policies_have_names() -> None:
@@ -301,6 +312,18 @@ def test_a_frozen_owner_does_not_read() -> None:
     found = rota.simulate(scenario("range", [{"at": "5m", "pause": "m-1", "for": "10s"}]))
     assert {(stop.since, stop.until) for stop in found.stops} == {(300_000, 310_000)}
     assert all(isinstance(stop.partition, TopicPartition) for stop in found.stops)
+
+
+def test_a_reason_names_processes_by_their_ids_whatever_others_were_called() -> None:
+    ids = {f"m-{n}": f"a client-{uuid_like(n)}" for n in range(3)}
+    text = f"member {ids['m-1']} is silent, not {ids['m-2']}; {uuid_like(9)} is nobody's"
+    trace = [Record(0, What.IDENTITY, name, member_id) for name, member_id in ids.items()]
+    trace += [
+        Record(0, What.IDENTITY, "m-3", ""),  # it has been told that its id is unknown
+        Record(1, What.NOTE, "group", (Happened.PREPARING.value, 0, text)),
+    ]
+    (found,) = rebalances(trace, {"t": 1}, end=2)
+    assert found.reason == f"member m-1 is silent, not m-2; {uuid_like(9)} is nobody's"
 
 
 class Broken(rota.PartitionAssignor):

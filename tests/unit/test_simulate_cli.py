@@ -341,6 +341,10 @@ def test_a_mistake_in_the_file_is_one_line(rota: Run, tmp_path: Path) -> None:
     code, out, err = rota("simulate", str(path))
     assert (code, out) == (4, "")
     assert err == (f"rota: {path}, line 6: members[0].join: unknown key: did you mean 'joins'?\n")
+    path.write_text(path.read_text().replace('join = "1m"', 'pattern = "a{99999999999}"'))
+    code, out, err = rota("simulate", str(path))
+    assert (code, out) == (4, "")
+    assert err.startswith(f"rota: {path}, line 6: members[0].pattern: 'a{{99999999999}}' is not a")
     path.write_bytes(b"\xff\xfe")
     assert "not a text file" in rota("simulate", str(path))[2]
 

@@ -14,7 +14,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias, assert_never
 
-from rota.errors import Code
+from rota.errors import Code, InputError
 from rota.formats.javahash import java_hash
 from rota.group import admin, join, offset, presence, rebalance, sync
 from rota.group.classic import Group
@@ -42,6 +42,7 @@ from rota.group.turn import Then, Turn, answerable
 from rota.model.config import GroupConfig
 from rota.model.entry import (
     ClassicEntry,
+    Entry,
     GroupForgotten,
     GroupSaved,
     OffsetCommitted,
@@ -133,15 +134,20 @@ class Coordinator:
             case Unloaded():
                 self._retire(turn, Code.NOT_COORDINATOR)
             case _:
-                assert_never(event)
+                raise InputError(f"not an event of a coordinator: {event!r}")
         return turn.commands
 
     # the journal
 
-    def replay(self, entry: ClassicEntry) -> None:
-        """Takes in an entry of the journal while loading, oldest first."""
-        assert self._unavailable is Code.COORDINATOR_LOAD_IN_PROGRESS, "LoadStarted comes first"
-        self._take_in(entry)
+    def replay(self, entry: Entry) -> None:
+        """Takes in an entry of the journal while loading, oldest first.
+
+        Groups of the KIP-848 protocol are passed over: only their offsets are kept.
+        """
+        if self._unavailable is not Code.COORDINATOR_LOAD_IN_PROGRESS:
+            raise InputError("replay: entries are taken in between LoadStarted and Loaded")
+        if isinstance(entry, ClassicEntry):
+            self._take_in(entry)
 
     def _take_in(self, entry: ClassicEntry) -> None:
         match entry:

@@ -140,7 +140,8 @@ class Commits:
         self._completed.clear()
 
     def _start_interval(self, delay: int) -> None:
-        self.outbox.start(Timer.COMMIT, self.outbox.now + delay)
+        # not at once where it is 0: a timer due again and again would never let the poll go on
+        self.outbox.start(Timer.COMMIT, self.outbox.now + max(delay, 1))
 
     # Sending
 

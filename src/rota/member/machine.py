@@ -58,6 +58,9 @@ class Machine:
     ) -> None:
         if not assignors:
             raise InputError("partition.assignment.strategy: a member needs at least one")
+        for assignor in assignors:
+            if not isinstance(assignor, Assignor):
+                raise InputError(f"{assignor!r} is no rota.Assignor: see rota.assignors.registry")
         check_names(assignors)
         self._outbox = Outbox()
         self._session = Session(config, self._outbox)
@@ -141,7 +144,7 @@ class Machine:
             case CloseAsked():
                 self._close(event)
             case _:
-                assert_never(event)
+                raise InputError(f"not an event of a member: {event!r}")
 
     def _fired(self, timer: Timer) -> None:
         due = self._outbox.fired(timer)

@@ -17,13 +17,13 @@ def shortened(text: str) -> str:
     return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}..."
 
 
-def misfit(text: str) -> str | None:
-    """Why Kafka cannot carry a text, if so."""
+def misfit(text: str, most: int = LONGEST_STRING) -> str | None:
+    """Why Kafka cannot carry a text, if so; ``most`` is how many bytes it may have."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         return f"has no UTF-8 form ({error.reason})"
-    return f"takes {size} bytes, at most {LONGEST_STRING} fit" if size > LONGEST_STRING else None
+    return f"takes {size} bytes, at most {most} fit" if size > most else None
 
 
 def compiled(pattern: str) -> re.Pattern[str]:

@@ -107,6 +107,9 @@ class Deploys:
     between: int
     surge: bool
     """The new one is started before the old one is told to go."""
+    strategy: StrategyList | None
+    """What the new ones are configured with; None: as the old ones."""
+    static: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ that were overtaken, are one rebalance.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -33,6 +34,10 @@ SILENT = " is silent"
 NOT_POLLED = "the application has not polled"
 """How a member notes that its poll interval is over."""
 POLLED_LATE = "it has not polled in time"
+
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""What a coordinator ends every member's id with."""
+UUID_LENGTH = 36
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +127,8 @@ class _Reader:
         self._counts = dict(topics)
         self._names: dict[str, str] = {}
         """The process of each member id."""
+        self._ids: dict[str, str] = {}
+        """Member ids by the UUIDs that they end in."""
         self._running: set[str] = set()
         self._saved = NOBODY
         self._open: _Open | None = None
@@ -139,7 +146,9 @@ class _Reader:
             case What.STARTED:
                 self._running.add(record.who)
             case What.IDENTITY:
-                self._names[str(record.detail)] = record.who
+                member_id = str(record.detail)
+                self._names[member_id] = record.who
+                self._ids[member_id[-UUID_LENGTH:]] = member_id
             case What.TOPICS:
                 assert isinstance(record.detail, tuple)
                 self._counts = dict(record.detail)
@@ -243,9 +252,9 @@ class _Reader:
 
     def _named(self, text: str) -> str:
         """Member ids are long; people know processes."""
-        for member_id, name in self._names.items():
-            if member_id:  # an error takes a member's id away
-                text = text.replace(member_id, name)
+        for end in _UUID.findall(text):
+            member_id = self._ids.get(end, end)
+            text = text.replace(member_id, self._names.get(member_id, member_id))
         return text
 
     def _close_if_over(self, now: int) -> None:

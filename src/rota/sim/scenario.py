@@ -7,14 +7,14 @@ so that a mistake is named by its line and key before anything runs.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from rota.assignors.registry import DEFAULT_LIST, StrategyList, common_protocol, resolve_all
 from rota.errors import InputError
-from rota.model.config import MINUTE, GroupConfig
+from rota.model.config import INT, MINUTE, GroupConfig
+from rota.model.text import compiled, shortened
 from rota.model.topic import MAX_PARTITIONS
 from rota.sim.happening import (
     CoordinatorStops,
@@ -67,11 +67,22 @@ def read_scenario(given: str | Mapping[str, object], source: str = "scenario") -
     :raises InputError: something is wrong; line and key are named
     """
     if isinstance(given, str):
+        if "\n" not in given and given.endswith(".toml"):
+            raise _no_text(source, f"the path {shortened(given)}")
         origin = Source(source, given)
         values = origin.parse(given)
-    else:
+    elif isinstance(given, Mapping):
         origin, values = Source(source), given
+    else:
+        raise _no_text(source, type(given).__name__)
     return _Reader(Table(origin, (), values)).scenario()
+
+
+def _no_text(source: str, given: str) -> InputError:
+    return InputError(
+        f"{source}: the text of a scenario is needed, or the same as a mapping, not {given}; "
+        "a file must be read first"
+    )
 
 
 EVENT_KEYS = {
@@ -82,7 +93,7 @@ EVENT_KEYS = {
     "pause": ("for",),
     "slow": ("processing", "for"),
     "restart": ("down",),
-    "deploy": ("down", "between", "surge"),
+    "deploy": ("down", "between", "surge", "strategy", "static"),
     "subscribe": ("topics",),
     "partitions": (),
     "coordinator_down": (),
@@ -148,7 +159,9 @@ class _Reader:
             jitter=network.time("jitter", 1),
             append=network.time("append", 2),
             metadata_age=top.time("metadata_max_age", 5 * MINUTE),
-            initial_delay=top.time("initial_rebalance_delay", GROUP.initial_rebalance_delay),
+            initial_delay=top.time(
+                "initial_rebalance_delay", GROUP.initial_rebalance_delay, most=INT
+            ),
         )
 
     def _counts(self, table: Table) -> dict[str, int]:
@@ -158,6 +171,8 @@ class _Reader:
             if counts[topic] > MAX_PARTITIONS:
                 raise table.error(topic, f"must be at most {MAX_PARTITIONS}")
             self.topics[topic] = counts[topic]
+        if sum(self.topics.values()) > MAX_PARTITIONS:
+            raise table.error(None, f"more than {MAX_PARTITIONS} partitions in all")
         return counts
 
     # members
@@ -186,18 +201,22 @@ class _Reader:
             apart=table.time("apart", 0),
             session=session,
             heartbeat=heartbeat,
-            max_poll=table.time("max_poll", 5 * MINUTE, 1),
+            max_poll=table.time("max_poll", 5 * MINUTE, 1, INT),
             processing=table.time("processing", 0),
             listener=table.time("listener", 0),
             auto_commit=table.flag("auto_commit"),
         )
+        if members.joins + (len(names) - 1) * members.apart > self.duration:
+            raise table.error(
+                "apart", f"{shortened(names[-1])} would join after the scenario's end"
+            )
         for one in names:
             if one in self.known or one in self.families:
-                raise table.error("name", f"{one!r} is the name of members above")
+                raise table.error("name", f"{shortened(one)} is the name of members above")
             self.known[one] = members
         if count is not None:
             if name in self.known or name in self.families:
-                raise table.error("name", f"{name!r} is the name of members above")
+                raise table.error("name", f"{shortened(name)} is the name of members above")
             self.families[name] = list(names)
         return members
 
@@ -265,7 +284,8 @@ class _Reader:
                 members = self.known[self.families[family][0]]
             if members is None:
                 raise table.error(
-                    "join", f'{name!r} is new: like = "..." must name a member it is configured as'
+                    "join",
+                    f'{shortened(name)} is new: like = "..." must name one it is configured as',
                 )
             found[name] = self.known[name] = members
             self.families.setdefault(members.name, list(members.names)).append(name)
@@ -309,6 +329,8 @@ _NAMED: Mapping[str, _Named] = {
         down=table.time("down", 5 * SECOND),
         between=table.time("between", 30 * SECOND),
         surge=table.flag("surge"),
+        strategy=_strategy(table),
+        static=table.flag("static") if "static" in table else None,
     ),
     "subscribe": lambda reader, table, at, names: Subscribes(
         at=at, names=names, topics=reader.subscribed(table)
@@ -334,13 +356,13 @@ def _pattern(table: Table) -> str | None:
         raise table.error("pattern", "not both topics and pattern")
     pattern = table.text("pattern")
     try:
-        re.compile(pattern)
-    except re.error as error:
-        raise table.error("pattern", f"{pattern!r} is not a pattern: {error}") from None
+        compiled(pattern)
+    except InputError as error:
+        raise table.error("pattern", str(error)) from None
     return pattern
 
 
 def _unknown(what: str, name: str, known: Sequence[str] | Mapping[str, int]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(list(known)[:20])}"
-    return f"no such {what}: {name!r}; {hint}"
+    return f"no such {what}: {shortened(name)}; {hint}"

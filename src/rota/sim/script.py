@@ -211,6 +211,7 @@ class Script:
         if not event.names:
             return
         name, rest = event.names[0], replace(event, names=event.names[1:])
+        self._reconfigure(name, event)
 
         def go_on() -> None:
             self._later(event.between, lambda: self._deploy(rest))
@@ -221,6 +222,15 @@ class Script:
             self._replace(name, event, lambda: self._deploy(rest))
         else:
             self._restart(name, event.down, go_on if rest.names else lambda: None)
+
+    def _reconfigure(self, name: str, event: Deploys) -> None:
+        """The next process that is this member has the deploy's settings."""
+        before = self._members[name]
+        self._members[name] = replace(
+            before,
+            strategy=before.strategy if event.strategy is None else event.strategy,
+            static=before.static if event.static is None else event.static,
+        )
 
     def _is_down(self, name: str) -> bool:
         """It ran, and is gone, but not because it was told to leave."""

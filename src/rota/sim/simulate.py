@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from rota.assignors.registry import StrategyList, common_protocol
-from rota.errors import Fenced
+from rota.errors import Fenced, InputError
 from rota.sim.duration import clock
 from rota.sim.policy import Policy
 from rota.sim.rebalance import rebalances
@@ -41,6 +41,8 @@ def simulate(  # noqa: PLR0913 (all but one are options)
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(scenario)
+    if not isinstance(seed, int):
+        raise InputError(f"seed: {seed!r} is not a whole number")
     policy = Policy(strategy=strategy, solver=solver, static=static)
     return play(scenario, policy, seed, skip=skip)
 

@@ -6,20 +6,19 @@ import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
 
 from rota.errors import InputError
+from rota.model.text import SHOWN, misfit, shortened
 from rota.sim import duration
+from rota.sim.position import Path, lines_of
 
-Path: TypeAlias = tuple[str | int, ...]
-"""How to get to a value: ``("members", 2, "joins")``."""
-
-_HEADER = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
-_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
-_PARTS = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
 """How tomllib words its errors."""
-_NOT_CODE = re.compile(r"""\"(?:\\.|[^"\\])*\"|'[^']*'|#.*""")
+_BARE = re.compile(r"[\w-]+")
+LONGEST_NUMBER = 64
+"""In bits: beyond that nobody wants to read it."""
+MOST_BYTES = 30_000
+"""Of a name: it gets more put to it, a number for one, and must still fit Kafka's strings."""
 
 
 class Source:
@@ -27,7 +26,7 @@ class Source:
 
     def __init__(self, name: str, text: str | None = None) -> None:
         self.name = name
-        self._lines = {} if text is None else lines_of(text)
+        self._text = text
 
     def error(self, path: Path, problem: str) -> InputError:
         """An error that names the place."""
@@ -37,10 +36,10 @@ class Source:
         return InputError(f"{where}: {f'{key}: ' if key else ''}{problem}")
 
     def _line(self, path: Path) -> int | None:
-        for end in range(len(path), 0, -1):
-            if path[:end] in self._lines:
-                return self._lines[path[:end]]
-        return None
+        lines = {} if self._text is None else lines_of(self._text)
+        while path and path not in lines:
+            path = path[:-1]
+        return lines.get(path)
 
     def parse(self, text: str) -> Mapping[str, object]:
         """The values in a TOML text."""
@@ -52,6 +51,8 @@ class Source:
                 raise InputError(f"{self.name}: not TOML: {error}") from None
             line = found[2] or str(text.count("\n") + 1)
             raise InputError(f"{self.name}, line {line}: not TOML: {found[1]}") from None
+        except ValueError:  # of int: it reads only so many digits
+            raise InputError(f"{self.name}: not a scenario: a number is too long") from None
         except RecursionError:
             raise InputError(f"{self.name}: not a scenario: nested too deeply") from None
 
@@ -60,51 +61,12 @@ def written(path: Path) -> str:
     """``members[2].joins``."""
     shown = ""
     for step in path:
-        shown += f"[{step}]" if isinstance(step, int) else f".{step}" if shown else step
+        if isinstance(step, int):
+            shown += f"[{step}]"
+        else:
+            is_plain = _BARE.fullmatch(step) and len(step) <= SHOWN
+            shown += f"{'.' if shown else ''}{step if is_plain else shortened(step)}"
     return shown
-
-
-def lines_of(text: str) -> dict[Path, int]:
-    """The line of each key and table of a TOML text.
-
-    tomllib tells lines of broken syntax only. This looks at headers and at keys that begin a line;
-    what stands within a value is found by the key of that value.
-    """
-    found: dict[Path, int] = {}
-    table: Path = ()
-    counts: dict[str, int] = {}
-    depth, quotes = 0, ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if quotes:
-            if quotes in line:
-                quotes = ""
-            continue
-        if not depth:
-            header = _HEADER.match(line)
-            key = _KEY.match(line)
-            if header is not None and "=" not in header[2]:
-                table = _table(header, counts)
-                found.setdefault(table, number)
-                continue
-            if key is not None:
-                path = table + tuple(part.strip("\"'") for part in _PARTS.findall(key[1]))
-                for end in range(len(table) + 1, len(path) + 1):
-                    found.setdefault(path[:end], number)
-        for mark in ('"""', "'''"):
-            if line.count(mark) % 2:
-                quotes = mark
-        code = _NOT_CODE.sub("", line)
-        depth += sum(code.count(c) for c in "[{") - sum(code.count(c) for c in "]}")
-    return found
-
-
-def _table(header: re.Match[str], counts: dict[str, int]) -> Path:
-    parts = tuple(part.strip("\"'") for part in _PARTS.findall(header[2]))
-    if header[1] == "[":
-        return parts
-    name = ".".join(parts)
-    counts[name] = counts.get(name, -1) + 1
-    return (*parts, counts[name])
 
 
 class Table:
@@ -115,6 +77,12 @@ class Table:
         self.path = path
         if not isinstance(value, Mapping):
             raise source.error(path, f"must be a table, not {_kind(value)}")
+        for key in value:
+            if not isinstance(key, str):
+                raise source.error(path, f"keys must be texts, not {_kind(key)}")
+            problem = misfit(key, MOST_BYTES)
+            if problem is not None:
+                raise source.error((*path, key), problem)
         self.values: Mapping[str, object] = value
 
     def __contains__(self, key: str) -> bool:
@@ -143,18 +111,26 @@ class Table:
         value = self.values.get(key, default) if default is not None else self.needed(key)
         if not isinstance(value, str) or not value:
             raise self.error(key, f"must be a text, not {_kind(value)}")
-        return value
+        return self._carried(key, value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """One text, or a list of them."""
         value = self.needed(key)
         listed = [value] if isinstance(value, str) else value
-        if not isinstance(listed, list | tuple) or not listed:
+        if not isinstance(listed, list | tuple):
             raise self.error(key, f"must be a name or a list of names, not {_kind(value)}")
+        if not listed:
+            raise self.error(key, "must be a name or a list of names; the list is empty")
         for one in listed:
             if not isinstance(one, str) or not one:
                 raise self.error(key, f"must hold names only, not {_kind(one)}")
-        return tuple(listed)
+        return tuple(self._carried(key, one) for one in listed)
+
+    def _carried(self, key: str, text: str) -> str:
+        problem = misfit(text, MOST_BYTES)
+        if problem is not None:
+            raise self.error(key, f"{shortened(text)} {problem}")
+        return text
 
     def flag(self, key: str, default: bool = False) -> bool:
         """True or false."""
@@ -169,10 +145,12 @@ class Table:
         if not isinstance(value, int) or isinstance(value, bool):
             raise self.error(key, f"must be a whole number, not {_kind(value)}")
         if value < least:
-            raise self.error(key, f"must be at least {least}, not {value}")
+            raise self.error(key, f"must be at least {least}, not {_kind(value)}")
         return value
 
-    def time(self, key: str, default: int | None = None, least: int = 0) -> int:
+    def time(
+        self, key: str, default: int | None = None, least: int = 0, most: int = duration.LONGEST
+    ) -> int:
         """A time, in milliseconds."""
         if key not in self.values and default is not None:
             return default
@@ -185,6 +163,8 @@ class Table:
             raise self.error(key, str(error)) from None
         if time < least:
             raise self.error(key, f"must be at least {duration.written(least)}, not {value}")
+        if time > most:
+            raise self.error(key, f"must be at most {duration.written(most)}, not {value}")
         return time
 
     def table(self, key: str) -> Table:
@@ -204,4 +184,8 @@ def _kind(value: object) -> str:
         return "a table"
     if isinstance(value, list | tuple):
         return "a list"
+    if isinstance(value, str):
+        return shortened(value)
+    if isinstance(value, int) and value.bit_length() > LONGEST_NUMBER:
+        return "so large a number"  # repr refuses thousands of digits
     return repr(value)

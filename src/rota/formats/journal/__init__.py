@@ -54,7 +54,10 @@ _TYPE = struct.Struct(">h")
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:
-    """The entry that a record holds."""
+    """The entry that a record holds.
+
+    :raises FormatError: the bytes do not follow their type's format; field and byte are named
+    """
     try:
         (number,) = _TYPE.unpack_from(key)
     except struct.error:

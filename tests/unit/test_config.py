@@ -1,0 +1,128 @@
+"""Settings: Kafka's keys, and the bounds that are kept."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from rota.errors import InputError
+from rota.model.config import DAY, MINUTE, GroupConfig, MemberConfig
+
+NUMBERS = [
+    (config, each.name, each.metadata)
+    for config in (GroupConfig, MemberConfig)
+    for each in fields(config)
+    if "least" in each.metadata
+]
+
+
+def made(config: type[GroupConfig | MemberConfig], **settings: Any) -> GroupConfig | MemberConfig:
+    return GroupConfig(**settings) if config is GroupConfig else member(**settings)
+
+
+def member(**settings: Any) -> MemberConfig:
+    return MemberConfig(**{"group": "g", **settings})
+
+
+@pytest.mark.parametrize(("config", "name", "about"), NUMBERS, ids=[one[1] for one in NUMBERS])
+def test_a_number_out_of_bounds_is_refused_by_kafkas_key(
+    config: type[GroupConfig | MemberConfig], name: str, about: dict[str, Any]
+) -> None:
+    least, most = about["least"], about["most"]
+    assert least >= 0
+    for wrong in (least - 1, most + 1, 1.5, "1", True, None):
+        with pytest.raises(InputError) as refused:
+            made(config, **{name: wrong})
+        said = f"{about['key'] or name}: {wrong!r} is not a whole number from {least} to {most}"
+        assert str(refused.value).startswith(said)
+
+
+BOUNDS = {
+    # as Kafka 4.3 has them
+    "group.max.size": (1, 2**31 - 1),
+    "offsets.retention.check.interval.ms": (1, 2**63 - 1),
+    "max.poll.interval.ms": (1, 2**31 - 1),
+    "retry.backoff.ms": (0, 2**63 - 1),
+    "retry.backoff.max.ms": (0, 2**63 - 1),
+    "auto.commit.interval.ms": (0, 2**31 - 1),
+    # Kafka gives these no lower bound
+    "group.min.session.timeout.ms": (0, 2**31 - 1),
+    "group.max.session.timeout.ms": (0, 2**31 - 1),
+    "group.initial.rebalance.delay.ms": (0, 2**31 - 1),
+    "offset.metadata.max.bytes": (0, 2**31 - 1),
+    "session.timeout.ms": (1, 2**31 - 1),
+    "heartbeat.interval.ms": (1, 2**31 - 1),
+    # in milliseconds: no whole number of minutes lies below
+    "offsets.retention.minutes": (1, (2**31 - 1) * MINUTE),
+    None: (1, 2**31 - 1),
+}
+
+
+def test_the_bounds_are_kafkas() -> None:
+    assert {about["key"]: (about["least"], about["most"]) for _, _, about in NUMBERS} == BOUNDS
+
+
+def test_the_retention_is_in_milliseconds_and_kafkas_in_minutes() -> None:
+    units = {about["key"]: about["unit"] for _, _, about in NUMBERS if about["unit"] != 1}
+    assert units == {"offsets.retention.minutes": MINUTE}
+    assert GroupConfig().offsets_retention == 7 * DAY == 10_080 * MINUTE
+    with pytest.raises(InputError, match=r"^offsets.retention.minutes: 0 .* milliseconds$"):
+        GroupConfig(offsets_retention=0)
+
+
+def test_texts_and_flags_have_kafkas_keys() -> None:
+    keys = [each.metadata["key"] for each in fields(MemberConfig) if "least" not in each.metadata]
+    assert keys == [
+        "group.id",
+        "client.id",
+        "group.instance.id",
+        "client.rack",
+        "enable.auto.commit",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("group", "group.id"),
+        ("client_id", "client.id"),
+        ("static_id", "group.instance.id"),
+        ("rack", "client.rack"),
+    ],
+)
+@pytest.mark.parametrize("text", ["x" * 2**15, "x\ud800"], ids=["too long", "no UTF-8"])
+def test_a_text_that_no_request_can_carry_is_refused(name: str, key: str, text: str) -> None:
+    with pytest.raises(InputError, match=f"^{key}: 'x") as refused:
+        member(**{name: text})
+    assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"group": ""}, "group.id: a member needs"),
+        ({"static_id": ""}, "group.instance.id: may be absent"),
+        (
+            {"heartbeat_interval": 9, "session_timeout": 9},
+            "heartbeat.interval.ms: 9 is not less than session.timeout.ms, 9",
+        ),
+    ],
+    ids=["no group", "empty static id", "slow heart"],
+)
+def test_a_members_settings_that_do_not_go_together(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        member(**settings)
+    assert said in str(refused.value)
+
+
+def test_sessions_have_a_shortest_and_a_longest() -> None:
+    with pytest.raises(InputError, match="group.min.session.timeout.ms: 9 is more than group.max"):
+        GroupConfig(min_session_timeout=9, max_session_timeout=8)
+
+
+def test_few_heartbeats_in_a_session_are_unwise() -> None:
+    (warning,) = member(heartbeat_interval=4_000, session_timeout=10_000).warnings
+    assert "more than a third" in warning
+    assert member().warnings == ()
