@@ -230,6 +230,9 @@ HAPPENINGS = {
     "slow = 'm-0'\nprocessing = '1s'\nfor = '1m'": "slow m-0 for 1m: 1s between polls",
     "restart = 'solo'": "restart solo, down for 5s",
     "deploy = 'm-0'\nsurge = true": "deploy m-0, with surge, 30s between",
+    "deploy = 'm-0'\nstrategy = 'range'\nstatic = true": (
+        "deploy m-0, each down for 5s, 30s between, strategy range, static ids"
+    ),
     "subscribe = 'm-0'\ntopics = ['t']": "subscribe m-0 to t",
     "partitions = {t = 9}": "partitions t = 9",
     "coordinator_down = '20s'": "coordinator_down for 20s",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
+from rota.assignors.registry import resolve_all
 from rota.sim.duration import written
 from rota.sim.happening import (
     CoordinatorStops,
@@ -45,7 +46,8 @@ def told(event: Happening) -> str:  # noqa: C901, PLR0911 (one case for each kin
             return f"restart {listed(event.names)}, down for {written(event.down)}"
         case Deploys():
             how = "with surge" if event.surge else f"each down for {written(event.down)}"
-            return f"deploy {listed(event.names)}, {how}, {written(event.between)} between"
+            said = f"deploy {listed(event.names)}, {how}, {written(event.between)} between"
+            return said + _settings(event)
         case Subscribes():
             return f"subscribe {listed(event.names)} to {listed(event.topics)}"
         case Grows():
@@ -55,6 +57,17 @@ def told(event: Happening) -> str:  # noqa: C901, PLR0911 (one case for each kin
             return f"coordinator_down for {written(event.down)}"
         case _:
             assert_never(event)
+
+
+def _settings(event: Deploys) -> str:
+    """What the new processes are told to do otherwise."""
+    said = ""
+    if event.strategy is not None:
+        names = ", ".join(assignor.name for assignor in resolve_all(event.strategy))
+        said += f", strategy {names}"
+    if event.static is not None:
+        said += ", static ids" if event.static else ", no static ids"
+    return said
 
 
 def listed(names: Sequence[str]) -> str:
