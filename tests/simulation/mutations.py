@@ -22,6 +22,8 @@ from rota.group.event import (
     AppendFailed,
     Command,
     Event,
+    Happened,
+    TimerKind,
 )
 from rota.group.turn import Then, Turn
 from rota.member.commit import Commits
@@ -191,11 +193,13 @@ def nobody_is_fenced() -> Any:
     return ((Group, "check_member", lenient),)
 
 
-@mutation("everybody is answered")
+@mutation("who is fenced is told", "everybody is answered")
 def who_is_replaced_is_not_told() -> Any:
     def quiet(turn: Turn, group: Group, old: GroupMember, new: GroupMember) -> None:
+        turn.stop(TimerKind.SESSION, group, old.member_id)
         group.replace(old, new)
         turn.start_session(group, new)
+        turn.note(Happened.REPLACED, group, f"{old.member_id} by {new.member_id}")
 
     return ((static, "_take_over", quiet),)
 
@@ -338,7 +342,7 @@ def leaders_do_not_see_new_partitions() -> Any:
     return ((Watch, "_look", blind),)
 
 
-@mutation("no rebalance without a reason", "groups get stable", "no timer is left over")
+@mutation("generations are bounded by events", "no rebalance without a reason")
 def members_join_again_for_nothing() -> Any:
     joined = Joiner.synced
 

@@ -82,6 +82,8 @@ STATES = {
     Happened.EMPTIED: State.EMPTY,
 }
 """The state that a note says a group has come into."""
+ENDLESS = 250
+"""No world has so many generations, unless it rebalances without end."""
 PROBE = -1
 """A token of the checks' own."""
 
@@ -145,7 +147,10 @@ class Desk:
         self._happened(coordinator, event, commands, now)
         for command in commands:
             self._commanded(command)
-        told = any(isinstance(command, Note) for command in commands)
+        told = [command for command in commands if isinstance(command, Note)]
+        for note in told:
+            if note.what is Happened.REPLACED:
+                self._check_replaced(note)
         if isinstance(event, Unloaded):
             must(not self.waiting, "everybody is answered", *self.waiting.values())
             self.live.clear()
@@ -302,6 +307,8 @@ class Desk:
             live.incarnation = self._incarnations
             live.generation = note.generation
             self.generations[note.group] += 1
+            endless = self.generations.total() > ENDLESS
+            must(not endless, "generations are bounded by events", self.generations)
             self.returned.discard(note.group)
         elif note.what is not Happened.LEFT:
             must(note.generation == live.generation, "generations stay", live, note)
@@ -322,6 +329,14 @@ class Desk:
         member_id, _, told = note.text.partition(" for ")
         silent = self._now - self._heard.get(member_id, 0)
         must(silent >= int(told.removesuffix(" ms")), "who was heard is not silent", note, silent)
+
+    def _check_replaced(self, note: Note) -> None:
+        """Whatever the one that was replaced waited for has been answered."""
+        old = note.text.partition(" by ")[0]
+        requests = [one for one in self.waiting.values() if isinstance(one, Join | Sync)]
+        rest = [one for one in requests if one.group == note.group and one.member_id == old]
+        busy = any(one.entries[0].group == note.group for one in self._in_flight.values())
+        must(busy or not rest, "who is fenced is told", note, *rest)
 
     def _compare(self, coordinator: WatchedCoordinator, now: int) -> None:
         """What the coordinator shows is what its notes and its journal say."""

@@ -16,9 +16,10 @@ from rota.model.request import DeleteGroups, DeleteOffsets
 from rota.model.topic import TopicPartition
 from rota.sim.network import Odds
 from rota.sim.process import Process, Program
-from tests.simulation.liveness import CALM, check_settled, nudge, settling_time
+from tests.simulation.liveness import CALM, check_settled, nudge
 from tests.simulation.plan import SECOND, GroupPlan, Kind, Plan
 from tests.simulation.play import run
+from tests.simulation.play import settle as settle_down
 from tests.simulation.rule import must
 from tests.simulation.worlds import Arena, watched
 
@@ -119,10 +120,10 @@ def play_out(arena: Arena) -> None:
 
 def settle(arena: Arena) -> None:
     """Everything is well in time, and stays so."""
-    run(arena, arena.now + settling_time(arena))
+    settle_down(arena)
     check_settled(arena)
     if nudge(arena):
-        run(arena, arena.now + settling_time(arena))
+        settle_down(arena)
         check_settled(arena)
     generations = dict(arena.desk.generations)
     run(arena, arena.now + CALM)

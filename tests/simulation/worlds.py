@@ -72,6 +72,8 @@ class Arena(World):
         self.quitters: set[str] = set()
         """Processes that have unsubscribed at some time."""
         self.closing: set[str] = set()
+        self.last_exit = 0
+        """When an application last had enough."""
         self.armed = False
         self.slow_time = 0
         """For how long processes polled slowly, in all."""
@@ -173,10 +175,10 @@ class Arena(World):
     def catch_up(self) -> None:
         """Learns from the trace who closes."""
         for record in self.trace[self._read :]:
-            if record.what is What.LEAVING:
+            if record.what in (What.LEAVING, What.RAISED):
                 self.closing.add(record.who)
-            elif record.what is What.RAISED:
-                self.closing.add(record.who)
+                self.last_exit = record.at
+            if record.what is What.RAISED:
                 self.tally[f"raised {str(record.detail).partition(':')[0]}"] += 1
         self._read = len(self.trace)
 
