@@ -155,6 +155,7 @@ class Arena(World):
 
     def start(self, program: Program) -> Process:
         self.wishes[program.name] = Wish(program.topics, program.pattern)
+        self.catch_up()  # what is told of it so far is of the one before
         self.closing.discard(program.name)
         self.sessions.append(program.config.session_timeout)
         self.rebalances.append(program.config.max_poll_interval)
