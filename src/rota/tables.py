@@ -1,0 +1,283 @@
+"""Every table of the pipeline: columns, key and meaning, declared once.
+
+Types are Spark's DDL. :mod:`rota.pipeline` makes its schemas of them, ``docs/tables.md`` is
+generated from them, and the tests hold both to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name, its type, what it says."""
+
+    name: str
+    type: str
+    meaning: str
+    required: bool = True
+    """False: may be null."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table: where it is, what one row is, what tells rows apart."""
+
+    name: str
+    """``gold/rebalances``: also its folder."""
+    row: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+def _maybe(name: str, kind: str, meaning: str) -> Column:
+    return Column(name, kind, meaning, required=False)
+
+
+MEMBER = (
+    "struct<member_id: string, static_id: string, client_id: string, client_host: string, "
+    "session_timeout: int, rebalance_timeout: int, rack: string, topics: array<string>, "
+    "owned: map<string, array<int>>, owned_generation: int, "
+    "assigned: map<string, array<int>>, library: string, problem: string>"
+)
+
+JOURNAL = Table(
+    name="bronze/journal",
+    row="a raw record of `__consumer_offsets`",
+    key=("journal_partition", "journal_offset"),
+    columns=(
+        Column("journal_partition", "int", "partition of `__consumer_offsets`"),
+        Column("journal_offset", "bigint", "offset in that partition"),
+        Column("at", "timestamp", "the record's timestamp"),
+        _maybe("key", "binary", "the record's key"),
+        _maybe("value", "binary", "the record's value; null: a tombstone"),
+        Column("control", "boolean", "of a control batch: a transaction's marker"),
+        Column("transactional", "boolean", "of a transaction"),
+        Column("producer_id", "bigint", "the producer of its batch; -1: none"),
+        Column("producer_epoch", "smallint", "the producer's epoch; -1: none"),
+    ),
+)
+
+ENDS = Table(
+    name="bronze/ends",
+    row="a sample of a partition's first and last offset",
+    key=("topic", "partition", "at"),
+    columns=(
+        Column("topic", "string", "topic"),
+        Column("partition", "int", "partition"),
+        Column("at", "timestamp", "when it was asked for"),
+        _maybe("beginning", "bigint", "the first offset that is there"),
+        Column("end", "bigint", "the next offset to be written"),
+    ),
+)
+
+SERVERLOG = Table(
+    name="bronze/serverlog",
+    row="a line of a broker's log that is about a group",
+    key=("file", "line"),
+    columns=(
+        Column("file", "string", "name of the log file"),
+        Column("line", "bigint", "line in it, from 1"),
+        Column("at", "timestamp", "when it was written"),
+        Column("group", "string", "group"),
+        Column("what", "string", "what the line tells of: preparing, stabilized, assigned, ..."),
+        _maybe("generation", "int", "generation or epoch that it names"),
+        _maybe("member_id", "string", "member that it names"),
+        _maybe("reason", "string", "the broker's reason"),
+        _maybe("client_reason", "string", "the client's reason"),
+        Column("text", "string", "the whole message"),
+    ),
+)
+
+COMMITS = Table(
+    name="silver/commits",
+    row="a committed offset, or its deletion",
+    key=("journal_partition", "journal_offset"),
+    columns=(
+        Column("journal_partition", "int", "partition of `__consumer_offsets`"),
+        Column("journal_offset", "bigint", "offset in that partition"),
+        Column("at", "timestamp", "the record's timestamp"),
+        Column("group", "string", "group"),
+        Column("topic", "string", "topic"),
+        Column("partition", "int", "partition"),
+        _maybe("offset", "bigint", "what was committed; null: the offset was deleted"),
+        _maybe("leader_epoch", "int", "leader epoch of the last record read"),
+        _maybe("metadata", "string", "what the client added"),
+        _maybe("committed_at", "timestamp", "when, as the entry says"),
+        _maybe("expires_at", "timestamp", "where the client asked for a retention"),
+        _maybe("topic_id", "binary", "the topic's id"),
+        Column("transactional", "boolean", "committed in a transaction"),
+    ),
+)
+
+GENERATIONS = Table(
+    name="silver/generations",
+    row="a generation of a group, as it was saved; of a consumer group an epoch",
+    key=("group", "offset"),
+    columns=(
+        Column("group", "string", "group"),
+        Column("kind", "string", "`classic` or `consumer` (KIP-848)"),
+        Column("life", "int", "0; 1 after the group was deleted and made again; ..."),
+        Column("generation", "int", "generation, or epoch"),
+        Column("mark", "string", "`created`, `settled`, `replaced`, `emptied` or `forgotten`"),
+        Column("at", "timestamp", "the record's timestamp"),
+        _maybe("state_at", "timestamp", "when the members had joined"),
+        Column("offset", "bigint", "offset of the record in its partition of the journal"),
+        Column("protocol_type", "string", "`consumer`, or what else the group is"),
+        _maybe("strategy", "string", "strategy in use"),
+        _maybe("leader", "string", "member that assigned"),
+        Column("members", f"array<{MEMBER}>", "who was in it, with what each asked for and got"),
+        Column("sampled", "boolean", "seen by polling, not in the journal"),
+    ),
+)
+
+REBALANCES = Table(
+    name="gold/rebalances",
+    row="a rebalance; the rounds of a cooperative one are one",
+    key=("group", "life", "to_generation"),
+    columns=(
+        Column("group", "string", "group"),
+        Column("kind", "string", "`classic` or `consumer` (KIP-848)"),
+        Column("life", "int", "0; 1 after the group was deleted and made again; ..."),
+        _maybe("from_generation", "int", "generation it began from; null: not in the evidence"),
+        Column("to_generation", "int", "generation it ended in"),
+        Column("rounds", "int", "generations it took"),
+        Column("unseen", "int", "generation numbers skipped: attempts the journal does not show"),
+        Column("at", "timestamp", "when its last generation was saved"),
+        _maybe("started_at", "timestamp", "when members were called to join; only where stated"),
+        _maybe("earliest_start", "timestamp", "else it began between here ..."),
+        _maybe("latest_start", "timestamp", "... and here"),
+        _maybe("joined_at", "timestamp", "when all had joined"),
+        _maybe("join_ms", "bigint", "from the call to join until all had; only where stated"),
+        _maybe("sync_ms", "bigint", "from there until the assignment was saved"),
+        Column("cause", "string", "why"),
+        Column("evidence", "string", "`stated` by the broker's log, or `inferred`"),
+        _maybe("likely", "string", "the best guess where the cause is unknown"),
+        Column("reason", "string", "the broker's words, or what speaks for the cause"),
+        _maybe("strategy", "string", "strategy in use after it"),
+        Column("protocol", "string", "`eager`, `cooperative` or `consumer`"),
+        Column("members_before", "int", "members before"),
+        Column("members_after", "int", "members after"),
+        Column("joined", "array<string>", "member ids that are new"),
+        Column("left", "array<string>", "member ids that are gone"),
+        Column("moved", "int", "partitions with another owner though theirs was still there"),
+        Column("moved_min", "int", "the fewest that the best balance had to move"),
+        Column("orphaned", "int", "partitions whose owner was gone"),
+        Column("stopped", "int", "partitions that a living member had to give up"),
+        Column("idle_members", "int", "members with nothing to do after it"),
+        Column("most", "int", "the largest load after it"),
+        Column("least", "int", "the smallest load after it"),
+        _maybe("rollout", "string", "the rolling deploy that it is part of"),
+    ),
+)
+
+OWNERSHIP = Table(
+    name="gold/ownership",
+    row="who owned a partition from when to when",
+    key=("group", "topic", "partition", "since"),
+    columns=(
+        Column("group", "string", "group"),
+        Column("topic", "string", "topic"),
+        Column("partition", "int", "partition"),
+        Column("member_id", "string", "its owner"),
+        Column("client_id", "string", "the owner's client id"),
+        Column("client_host", "string", "the owner's host"),
+        _maybe("static_id", "string", "the owner's `group.instance.id`"),
+        Column("since", "timestamp", "from"),
+        _maybe("until", "timestamp", "to; null: to the end of the evidence"),
+        Column("from_generation", "int", "first generation of it"),
+        Column("to_generation", "int", "last generation of it"),
+    ),
+)
+
+LAG = Table(
+    name="gold/lag",
+    row="the lag of a partition at a commit",
+    key=("group", "topic", "partition", "at", "journal_offset"),
+    columns=(
+        Column("group", "string", "group"),
+        Column("topic", "string", "topic"),
+        Column("partition", "int", "partition"),
+        Column("at", "timestamp", "when it was committed"),
+        Column("journal_offset", "bigint", "the commit's place in its partition of the journal"),
+        Column("offset", "bigint", "what was committed"),
+        Column("end", "bigint", "the partition's end at that time"),
+        Column("lag", "bigint", "records that were still to be read"),
+        _maybe("lag_seconds", "double", "how old the next record to be read was"),
+        Column("evidence", "string", "`sampled`: between two samples of the end"),
+        _maybe("member_id", "string", "the partition's owner"),
+    ),
+)
+
+STATUS = Table(
+    name="gold/status",
+    row="a verdict at a time, by Burrow's rules: on a partition, or without one on the group",
+    key=("group", "topic", "partition", "at"),
+    columns=(
+        Column("group", "string", "group"),
+        _maybe("topic", "string", "topic; null: the whole group"),
+        _maybe("partition", "int", "partition; null: the whole group"),
+        Column("at", "timestamp", "as of when"),
+        Column("verdict", "string", "OK, WARN, STALL, STOP, REWIND; of a group OK, WARN, ERR"),
+        _maybe("lag", "bigint", "records to be read then"),
+        _maybe("complete", "double", "share of the window that there is"),
+    ),
+)
+
+WHATIF = Table(
+    name="gold/whatif",
+    row="a rebalance under a policy, carried forward from that policy's own previous result",
+    key=("group", "life", "to_generation", "at", "policy"),
+    columns=(
+        Column("group", "string", "group"),
+        Column("life", "int", "as in `gold/rebalances`"),
+        Column("to_generation", "int", "the rebalance, by the generation it ended in"),
+        Column("at", "timestamp", "when it was"),
+        Column("policy", "string", "strategy, protocol and membership"),
+        Column("actual", "boolean", "it is the policy that was in use"),
+        Column("happens", "boolean", "there is a rebalance under this policy"),
+        Column("moved", "int", "partitions with another owner though theirs was still there"),
+        Column("moved_min", "int", "the fewest that the best balance had to move"),
+        Column("stopped", "int", "partitions that a living member had to give up"),
+        Column("idle_members", "int", "members with nothing to do after it"),
+        Column("spread", "int", "the largest load less the smallest"),
+    ),
+)
+
+ADVICE = Table(
+    name="gold/advice",
+    row="a group: what happened to it, and what would have been better",
+    key=("group",),
+    columns=(
+        Column("group", "string", "group"),
+        Column("verdict", "string", "`change`, `keep` or `cannot tell`"),
+        Column("policy", "string", "the best policy"),
+        Column("policy_used", "string", "the policy in use"),
+        Column("damage", "double", "what ranks groups: partitions stopped or moved without need"),
+        Column("rebalances", "int", "rebalances that there were"),
+        Column("rebalances_after", "int", "and under the best policy"),
+        Column("moved", "int", "partitions moved"),
+        Column("moved_after", "int", "and under the best policy"),
+        Column("moved_min", "int", "the fewest that had to move"),
+        Column("stopped", "int", "partitions stopped"),
+        Column("stopped_after", "int", "and under the best policy"),
+        Column("libraries", "array<string>", "client libraries seen in it"),
+        Column("headline", "string", "what happened, what was needless, what to change"),
+        Column("steps", "array<string>", "how to migrate"),
+    ),
+)
+
+TABLES = (
+    JOURNAL,
+    ENDS,
+    SERVERLOG,
+    COMMITS,
+    GENERATIONS,
+    REBALANCES,
+    OWNERSHIP,
+    LAG,
+    STATUS,
+    WHATIF,
+    ADVICE,
+)
