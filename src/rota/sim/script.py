@@ -99,18 +99,19 @@ class Script:
         members, scenario, policy = self._members[name], self._scenario, self._policy
         # no process is on time to the millisecond: without this all heartbeats of a group, which
         # a rebalance starts at the same moment, would stay together for ever
-        drift = mixed(self._seed, text_number(name), self.world.now) % (
-            scenario.heartbeat_drift + 1
-        )
+        bits = mixed(self._seed, text_number(name), self.world.now)
+        drift = bits % (scenario.heartbeat_drift + 1)
         config = MemberConfig(
             group=scenario.group,
-            # Kafka's default: the same in every process, so ids come in no order of members
-            client_id=f"consumer-{scenario.group}-1",
+            client_id=members.client_id.format(
+                group=scenario.group, name=name, start=_letters(bits, 5)
+            ),
             static_id=name if policy.is_static(members.static) else None,
             session_timeout=members.session,
             heartbeat_interval=min(members.heartbeat + drift, members.session - 1),
             max_poll_interval=members.max_poll,
             auto_commit=members.auto_commit,
+            auto_commit_interval=members.commit_interval,
         )
         strategy = members.strategy or scenario.strategy
         return Program(
@@ -121,6 +122,9 @@ class Script:
             pattern=members.pattern,
             processing=members.processing,
             listener_time=members.listener,
+            host=f"/10.{bits >> 48 & 31}.{bits >> 40 & 255}.{bits >> 32 & 255}",
+            traffic=scenario.traffic,
+            capacity=members.capacity,
         )
 
     def _do(self, event: Happening) -> None:  # noqa: C901, PLR0912 (one case for each kind)
@@ -262,3 +266,13 @@ class Script:
                 then()
 
         self._later(event.between, retire)
+
+
+def _letters(bits: int, count: int) -> str:
+    """As a pod's name ends in: no vowels, so that no words come of it."""
+    alphabet = "bcdfghjklmnpqrstvwxz2456789"
+    found = ""
+    for _ in range(count):
+        bits, letter = divmod(bits, len(alphabet))
+        found += alphabet[letter]
+    return found
