@@ -28,3 +28,31 @@
 Batches of magic 0 and 1 (before Kafka 0.11) are named and passed over, not read. Checksums need
 ``crc32c``, and snappy, lz4 and zstd ``cramjam``: both come with ``rota[spark]``.
 """
+
+from __future__ import annotations
+
+from rota.formats.batch.codec import MOST
+from rota.formats.batch.column import Batches, Columns, decode, records
+from rota.formats.batch.header import Codec, Header, Marker, read_header
+from rota.formats.batch.problem import Flaw, Problem
+from rota.formats.batch.record import Record, encode, marker
+from rota.formats.batch.walk import Walk, walk
+
+__all__ = [
+    "MOST",
+    "Batches",
+    "Codec",
+    "Columns",
+    "Flaw",
+    "Header",
+    "Marker",
+    "Problem",
+    "Record",
+    "Walk",
+    "decode",
+    "encode",
+    "marker",
+    "read_header",
+    "records",
+    "walk",
+]
