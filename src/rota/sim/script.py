@@ -39,7 +39,9 @@ LOAD_TIME = 1_000
 class Script:
     """A scenario under a policy, ready to run."""
 
-    def __init__(self, scenario: Scenario, policy: Policy, seed: int, *, skip: bool) -> None:
+    def __init__(
+        self, scenario: Scenario, policy: Policy, seed: int, *, skip: bool, start: int = 0
+    ) -> None:
         self.notes: list[str] = []
         self.world = World(
             scenario.topics,
@@ -53,7 +55,9 @@ class Script:
             ),
             metadata_age=scenario.metadata_age,
             skip=skip,
+            now=start,
         )
+        self._start_at = start
         self._scenario = scenario
         self._policy = policy
         self._seed = seed
@@ -66,17 +70,17 @@ class Script:
         for members in scenario.members:
             for number, name in enumerate(members.names):
                 self._members[name] = members
-                at = members.joins + number * members.apart
+                at = start + members.joins + number * members.apart
                 self.world.at(at, self._starting(name))
         for event in scenario.events:
-            self.world.at(event.at, self._doing(event))
+            self.world.at(start + event.at, self._doing(event))
 
     def run(self, progress: Callable[[float], None] | None = None) -> World:
         """Plays it to its end; ``progress`` is told what share of it is over."""
-        end = self._scenario.duration
+        start, time = self._start_at, self._scenario.duration
         slices = SLICES if progress is not None else 1
         for number in range(1, slices + 1):
-            self.world.run_until(end * number // slices, end)
+            self.world.run_until(start + time * number // slices, start + time)
             if progress is not None:
                 progress(number / slices)
         return self.world
@@ -177,7 +181,7 @@ class Script:
         return self.world.processes.get(self._process.get(name, name))
 
     def _say(self, text: str) -> None:
-        self.notes.append(f"at {clock(self.world.now)}: {text}")
+        self.notes.append(f"at {clock(self.world.now - self._start_at)}: {text}")
 
     def _later(self, time: int, action: Callable[[], None]) -> None:
         self.world.at(self.world.now + time, action)
