@@ -156,7 +156,7 @@ def test_damage_is_told_and_nothing_else_happens(
 
 
 @given(some_records(), edits, st.integers(-1, 14), st.integers(0, 4))
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 def test_damaged_records_are_read_as_one_by_one_or_refused(
     made: list[Record], changes: list[tuple[float, int, bytes]], count: int, crowd: int
 ) -> None:
@@ -167,14 +167,22 @@ def test_damaged_records_are_read_as_one_by_one_or_refused(
     good = batch.encode([Record(3, NOW, b"k", b"v", ((b"h", None),))])
     columns = batch.decode(good * 25 * crowd + raw)
     assert len(columns.batches) + len(columns.problems) == 25 * crowd + 1
-    try:
-        expected = Body(body).records(count, 0, NOW) if count else []
-    except FormatError as error:
+    expected = one_by_one(body, count)
+    if isinstance(expected, str):
         (problem,) = columns.problems
-        assert problem.flaw is Flaw.RECORDS
-        assert problem.text == str(error)
+        assert (problem.flaw, problem.text) == (Flaw.RECORDS, expected)
     else:
         assert list(batch.records(columns))[25 * crowd :] == expected
+
+
+def one_by_one(body: bytes, count: int) -> list[Record] | str:
+    """The records, or what is wrong with them."""
+    if count == 0:  # then nobody looks at what is there instead
+        return []
+    try:
+        return Body(body).records(count, 0, NOW)
+    except FormatError as error:
+        return str(error)
 
 
 nasty = st.sampled_from([b"\0", b"\2", b"\x7f\xff\xff\xff", b"\xff" * 9, b"\x80" * 10, b"\x10\0"])
