@@ -41,7 +41,7 @@ def _never() -> bool:
 def _memoryless(name: str, solve: Solve) -> Placing:
     """Who held what does not matter, so a scene is placed once."""
 
-    def place(scene: Scene, previous: IntArray) -> Placed:
+    def place(scene: Scene, _previous: IntArray) -> Placed:
         found = scene.placed.get(name)
         if found is None:
             found = scene.placed[name] = Placed.of(scene, solve(scene.problem))

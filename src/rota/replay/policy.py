@@ -27,6 +27,8 @@ CONSUMER_PROTOCOL = "consumer"
 """The protocol type of groups of consumers; others (Connect's) assign no partitions."""
 SENSIBLE = (45_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, LONGEST)
 """Session timeouts that a person would set."""
+SHORTEST_OF_BROKER = 45_000
+"""``group.consumer.min.session.timeout.ms``: that of KIP-848's groups is the broker's to say."""
 COVERED = 0.9
 """The share of restarts for which a session timeout should be long enough."""
 
@@ -218,16 +220,19 @@ def choices(used: Sequence[Policy], sessions: Sequence[int]) -> tuple[Policy, ..
     ]
     strategies = [replace(one, solver=solver) if one.sticky else one for one in strategies]
     strategies += [Policy(strategy=name, protocol=Protocol.CONSUMER) for name in SERVER_STRATEGIES]
-    static = [
-        replace(policy, membership=Membership.STATIC, session_timeout=session)
-        for session in sessions
-        for policy in strategies
-    ]
+    static = [_static(policy, session) for session in sessions for policy in strategies]
     own = sessions[0] if sessions else None
     taken = {used_label(used)}
     if len(used) == 1 and used[0].membership is Membership.STATIC:
         taken.add(replace(used[0], session_timeout=used[0].session_timeout or own).label)
-    return tuple(policy for policy in (*strategies, *static) if policy.label not in taken)
+    every = dict.fromkeys((*strategies, *static))
+    return tuple(policy for policy in every if policy.label not in taken)
+
+
+def _static(policy: Policy, session: int) -> Policy:
+    if policy.protocol is Protocol.CONSUMER:
+        session = max(session, SHORTEST_OF_BROKER)
+    return replace(policy, membership=Membership.STATIC, session_timeout=session)
 
 
 def is_of_consumers(generations: Iterable[Generation]) -> bool:
