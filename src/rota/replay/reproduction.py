@@ -19,10 +19,10 @@ from rota.model.membership import UNASSIGNED, GroupAssignment, Placement, Subscr
 from rota.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 from rota.replay.cost import cost
 from rota.replay.fact import Cost, Generation, Held, Kind, Step
-from rota.replay.policy import Policy, used_by
+from rota.replay.policy import EXACT, KAFKA, OTHER, Policy, used_by
 from rota.replay.scene import followed, identity
 
-SOLVERS = ("kafka", "exact")
+SOLVERS = (KAFKA, EXACT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def reproduce(steps: Sequence[Step], topic_ids: Mapping[str, bytes]) -> Reproduc
             found = Reproduction(used, costs, exact=True)
         if same or not any(policy.sticky for policy in used):
             break
-    return found or Reproduction(used_by(steps), happened, exact=False)
+    return found or Reproduction(used_by(steps, OTHER), happened, exact=False)
 
 
 def replayed(
