@@ -69,6 +69,8 @@ class Modern:
         """Static ids whose member is gone, with no new epoch since."""
         self._replacing: set[str] = set()
         """Members that came back under a vacant static id, and have no target yet."""
+        self._worked = False
+        """There was a target for somebody since the group was last empty."""
 
     def see(self, written: Written, entry: ModernEntry) -> None:  # noqa: C901, PLR0912 (one case each)
         """An entry of the group, but for its tombstone."""
@@ -85,6 +87,7 @@ class Modern:
                 self._came(written, entry)
             case TargetSaved():
                 self._targets[entry.member_id] = self._held(entry.topics)
+                self._worked = True
                 if entry.member_id in self._replacing:
                     self._replaced(written, entry.member_id)
             case TargetForgotten():
@@ -112,7 +115,7 @@ class Modern:
     def settle(self) -> None:
         """What compaction left is complete: the group's state is what all of it says."""
         self.quiet = False
-        if self._targets and self._target is not None:
+        if self._target is not None and self._targets:
             self._save(Mark.SETTLED, *self._target)
         elif self._epoch is not None and not self._members:
             self._save(Mark.EMPTIED, *self._epoch)
@@ -122,10 +125,10 @@ class Modern:
         self._epoch = written, entry.epoch
         self._vacant.clear()
         self._replacing.clear()
-        last = self._course.last
-        empty = not self._members and not self._targets
-        if empty and not self.quiet and last is not None and last.members:
-            self._save(Mark.EMPTIED, written, entry.epoch)
+        if self._worked and not self._members and not self._targets:
+            self._worked = False
+            if not self.quiet:
+                self._save(Mark.EMPTIED, written, entry.epoch)
 
     def _computed(self, written: Written, entry: TargetEpochSaved) -> None:
         self._target = written, entry.epoch
