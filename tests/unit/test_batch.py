@@ -193,7 +193,7 @@ def test_markers_end_transactions() -> None:
 
 
 def test_many_batches_of_every_length_are_read_together() -> None:
-    sizes = [*range(130), 5_000, 1, 0, 40_000]
+    sizes = [*range(200), *range(200), 5_000, 1, 0, 40_000]
     batches, expected, offset = [], [], 0
     for size in sizes:
         headers = ((b"name", b"x" * (size % 7)),) * (size % 3)
