@@ -2,7 +2,8 @@
 
 Inside a bucket Java keeps the order of insertion, which is the group's history and not known
 here. It is taken to be the plainest one: members in the order of their ids, names and numbers
-ascending, and a member's topics as it gets them when it starts from nothing.
+ascending, and a member's topics as it gets them when it starts from nothing. Nor is it known how
+large a table was once: it is taken to be as large as for what is in it now.
 """
 
 from __future__ import annotations
