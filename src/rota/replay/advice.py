@@ -4,9 +4,9 @@ The *damage* that ranks groups is the partitions that living members had to give
 that moved though the best balance did not need it. Both are interruptions that a policy can save;
 what is lost because a member is gone no policy can.
 
-The best policy is the one with the least damage of those that the group's libraries can have and
-that load members as evenly as now. Of those that come near it the smallest change of settings
-wins, and a change that saves next to nothing is not advised.
+The best policy is the one with the least damage and the fewest rebalances of those that the
+group's libraries can have and that load members as evenly as now. Of those that are as good the
+smallest change of settings wins, and a change that saves next to nothing is not advised.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from rota.replay.policy import (
 from rota.replay.restart import MINUTE
 
 CHANGE, KEEP, CANNOT_TELL = "change", "keep", "cannot tell"
-NEAR = 0.1
-"""A policy whose damage is more than the least by up to this share of what there was is as good."""
+NEAR = 0.01
+"""A policy that does more harm than the best by up to this share of what there was is as good."""
 WORTH = 0.1
 """A change has to save this share of the damage ..."""
-WORTH_PARTITIONS = 10
-"""... and at least so many partitions."""
+FEW = 10
+"""... and at least so many partitions; for less no larger change is advised than need be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,11 @@ class Total:
     def damage(self) -> int:
         """What ranks."""
         return self.stopped + self.needless
+
+    @property
+    def harm(self) -> int:
+        """What policies are compared by: each rebalance holds the group up, if only shortly."""
+        return self.damage + self.rebalances
 
     def as_even_as(self, other: Total) -> bool:
         """Whether members are loaded as evenly as under another policy, on average; a spread of
@@ -136,14 +141,16 @@ class _Case:
     ) -> None:
         self._generations = generations
         self._steps = steps
-        self._causes = causes
         self._rollouts = rollouts
         actual = next((row.policy for row in whatifs if row.actual), "none")
+        self._slow = sum(cause is Cause.SLOW_POLL for cause in causes.values())
         self._totals = totals(whatifs)
         self.used = self._totals.pop(actual, Total(actual))
         listed = used_by(steps)
         self._known = all(policy.known for policy in listed)
         self._policy = last_used(actual) if listed else Policy(strategy="none")
+        self._now = self._totals.get(self._policy.label, self.used)
+        """What the policy in use at the end would have cost from the beginning."""
         names = [member.library for one in generations for member in one.members]
         self.libraries = tuple(sorted({name for name in names if name is not None}))
         self._able = migration.known(names)
@@ -156,12 +163,11 @@ class _Case:
             if migration.possible(self._policy, parse(name), self._able)
             and total.as_even_as(self.used)
         }
-        # what was used before and is no more cannot be gone back to by keeping
         everything = {**possible, self.used.policy: self.used}
-        least = min(total.damage for total in everything.values())
-        within = least + NEAR * self.used.damage
+        least = min(total.harm for total in everything.values())
+        within = least + max(NEAR * self.used.harm, FEW)
         return min(
-            (total for total in everything.values() if total.damage <= within),
+            (total for total in everything.values() if total.harm <= within),
             key=lambda total: (
                 self._size(total.policy),
                 total.stopped,
@@ -180,8 +186,8 @@ class _Case:
             return CANNOT_TELL
         if best.policy in {self.used.policy, self._policy.label}:
             return KEEP
-        saved = self.used.damage - best.damage
-        if saved < WORTH_PARTITIONS or saved < WORTH * self.used.damage:
+        saved = self._now.damage - best.damage
+        if saved < FEW or saved < WORTH * self._now.damage:
             return KEEP
         return CHANGE
 
@@ -195,11 +201,15 @@ class _Case:
     def _happened(self) -> str:
         used = self.used
         span = self._steps[-1].after.at - self._steps[0].after.at
-        text = f"{_count(used.rebalances, 'rebalance')} in {_span(span)}"
+        text = _count(used.rebalances, "rebalance")
+        if used.rebalances > 1:
+            text += f" in {_span(span)}"
         if self._rollouts:
             (name, number), *_ = Counter(self._rollouts.values()).most_common(1)
             members = self._deployed(name)
             text += f", {number} of them one rolling deploy of {members} members"
+        if self._slow:
+            text += f", {self._slow} of them because a member polled too late"
         text += f"; {_count(used.stopped, 'partition')} stopped, {used.moved} moved"
         if used.moved:
             needless = used.needless
@@ -235,18 +245,24 @@ class _Case:
         return f"Its strategy, {self._policy.strategy}, is not one that Rota knows."
 
     def steps(self, verdict: str, best: Total) -> tuple[str, ...]:
-        """How to migrate."""
-        if verdict != CHANGE:
-            return ()
-        steps = migration.migration(self._policy, parse(best.policy), self._able)
-        if not self.libraries:
-            steps += ("The client library could not be told: settings are named as in Java.",)
-        if self._policy.solver == OTHER:
-            steps += (
-                f"What {self._policy.strategy} gave here is neither Rota's nor Java's placement: "
-                "what the change saves is an estimate.",
+        """How to migrate, and what else would help."""
+        steps: list[str] = []
+        if verdict == CHANGE:
+            steps += migration.migration(self._policy, parse(best.policy), self._able)
+            if not self.libraries:
+                steps.append("The client library could not be told: settings are named as in Java.")
+            if self._policy.solver == OTHER:
+                steps.append(
+                    f"What {self._policy.strategy} gave here is neither Rota's nor Java's "
+                    "placement: what the change saves is an estimate."
+                )
+        if self._slow:
+            steps.append(
+                f"{_count(self._slow, 'rebalance')} came of slow polls: raise "
+                "max.poll.interval.ms above the longest time between two polls, or take fewer "
+                "records at a time (max.poll.records)."
             )
-        return steps
+        return tuple(steps)
 
 
 def _advised(used: Policy, wanted: Policy) -> str:
