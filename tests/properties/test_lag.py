@@ -45,7 +45,7 @@ def stretch(samples: list[Row], partition: int, at: int) -> tuple[list[tuple[int
     return found, False
 
 
-def plainly(samples: list[Row], partition: int, at: int) -> Fraction | None:
+def plainly(samples: list[Row], partition: int, at: int, reach: int = REACH) -> Fraction | None:
     """The end at a time, not rounded."""
     found, falls = stretch(samples, partition, at)
     before = [s for s in found if s[0] <= at]
@@ -55,7 +55,7 @@ def plainly(samples: list[Row], partition: int, at: int) -> Fraction | None:
     if after:
         (t0, e0), (t1, e1) = before[-1], after[0]
         return Fraction(e0) if t0 == t1 else e0 + Fraction(e1 - e0) * (at - t0) / (t1 - t0)
-    return None if falls or at - before[-1][0] > REACH else Fraction(before[-1][1])
+    return None if falls or at - before[-1][0] > reach else Fraction(before[-1][1])
 
 
 @given(rows, rows)
@@ -150,7 +150,8 @@ def test_verdicts_are_burrows_at_any_time(
         for at, offset in list(by_span.values())[-4:]
     ]
     first = min(at for at, _ in samples)
-    recent = plainly(triples, 0, max(now - 15, first)) or 0
+    recent = plainly(triples, 0, max(now - 15, first), reach=60_000)
+    assert recent is not None
     left = max(int(end.end[0]) - window[-1][0], 0)
     assert found[0].lag == left
     assert found[0].complete == len(window) / 4
