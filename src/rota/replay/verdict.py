@@ -149,9 +149,7 @@ class _History:
         self.at = commits.at[order]
         self.offset = commits.offset[order]
         self.track = Track(self.partition, self.at)
-        known = lags(self.partition, self.at, self.offset, ends)
-        self.lag = np.full(len(order), np.nan)
-        self.lag[known.row] = known.lag
+        self.ends = ends
         self.rule = rule
         self._cut()
 
@@ -175,7 +173,11 @@ class _History:
         held = (wanted >= 0) & (self.life[span] == self.life[self.span[row]][:, None])
         entry = self.newest[span]
         entry[:, -1] = row
-        return Window(held, self.at[entry], self.offset[entry], self.lag[entry])
+        flat = entry.ravel()
+        known = lags(self.partition[flat], self.at[flat], self.offset[flat], self.ends)
+        lag = np.full(len(flat), np.nan)
+        lag[known.row] = known.lag
+        return Window(held, self.at[entry], self.offset[entry], lag.reshape(entry.shape))
 
 
 class Subscriptions:
@@ -236,7 +238,7 @@ def statuses(  # noqa: PLR0913, PLR0917 - a verdict needs evidence of four kinds
     ]
     if not asked or not len(commits.at):
         return []
-    columns = _judged(_History(commits, ends, rule), ends, np.array(asked, dtype=np.int64))
+    columns = _judged(_History(commits, ends, rule), np.array(asked, dtype=np.int64))
     found: list[Status] = []
     for time, rows in groupby(zip(*columns, strict=True), key=itemgetter(0)):
         of_time = [
@@ -261,16 +263,16 @@ def _subscribed(
     return (n for n, (topic, _) in enumerate(partitions) if topics is None or topic in topics)
 
 
-def _judged(history: _History, ends: Ends, asked: I64) -> tuple[list[Any], ...]:
+def _judged(history: _History, asked: I64) -> tuple[list[Any], ...]:
     """Times, partitions, verdicts, lags and shares of the window, of all that can be told."""
     time, number = asked.T
     row = history.track.last(number, time)
-    found = ends.when(number, time)
+    found = history.ends.when(number, time)
     told = found.known & (row >= 0) & (history.offset[row] != DELETED)
     time, number, row, sample = time[told], number[told], row[told], found.sample[told]
     window = history.window(row)
     lag = np.maximum(found.end[told] - window.offset[:, -1], 0)
-    recent = ends.earlier(sample, time - history.rule.recent)
+    recent = history.ends.earlier(sample, time - history.rule.recent)
     verdict = judge(window, time, lag, recent, history.rule)
     columns = (time, number, verdict, lag, window.held.mean(axis=1))
     return tuple(column.tolist() for column in columns)
