@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
+
 from rota.errors import Unreachable
 from rota.formats.batch import Columns, decode
 from rota.formats.buffer import Int64Array
@@ -29,11 +29,10 @@ EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
 ROWS = 20_000
 """Lines that go to Spark together."""
 
-GROUP = F.expr(
-    # type and length, two bytes each, then the group's name: the keys of all records begin so
-    "substring(key, 5, cast(conv(hex(substring(key, 3, 2)), 16, 10) as int))"
-)
-KEY_TYPE = F.expr("cast(conv(hex(substring(key, 1, 2)), 16, 10) as int)")
+# the keys of all records begin so: type and length of two bytes each, then the group's name
+KEY_TYPE = "cast(conv(hex(substring(key, 1, 2)), 16, 10) as int)"
+GROUP = "substring(key, 5, cast(conv(hex(substring(key, 3, 2)), 16, 10) as int))"
+"""The bytes of the group's name, as SQL."""
 
 
 def journal(spark: SparkSession, segments: Segments) -> DataFrame:
@@ -54,7 +53,7 @@ def journal(spark: SparkSession, segments: Segments) -> DataFrame:
 def _once(rows: DataFrame) -> DataFrame:
     """A record of several files once; the same one whatever the files' order."""
     rest = [name for name in rows.columns if name not in JOURNAL.key]
-    kept = rows.groupBy(*JOURNAL.key).agg(F.min(F.struct(*rest)).alias("kept"))
+    kept = rows.groupBy(*JOURNAL.key).agg(fn.min(fn.struct(*rest)).alias("kept"))
     return kept.select(*JOURNAL.key, "kept.*")
 
 
@@ -66,16 +65,16 @@ def wanted(
     What groups were before ``since`` is kept: what follows is built on it. So are transactions'
     markers: they name no group.
     """
-    keep: Column = F.lit(value=True)
+    keep: Column = fn.lit(True)
     if until is not None:
-        keep &= F.unix_millis("at") <= until
+        keep &= fn.unix_millis("at") <= until
     if since is not None:
-        keep &= rows["control"] | ~KEY_TYPE.isin(0, 1) | (F.unix_millis("at") >= since)
+        keep &= rows["control"] | ~fn.expr(KEY_TYPE).isin(0, 1) | (fn.unix_millis("at") >= since)
     if groups:
-        name = GROUP.cast("string")
+        name = fn.expr(GROUP).cast("string")
         matching = [name.rlike(_pattern(glob)) for glob in groups]
         keep &= rows["control"] | _any(matching)
-    return rows.where(F.coalesce(keep, F.lit(value=True)))
+    return rows.where(fn.coalesce(keep, fn.lit(True)))
 
 
 def _any(conditions: Sequence[Column]) -> Column:
@@ -114,7 +113,7 @@ def _piece(path: str, partition: int, begin: int, end: int) -> Iterator[pa.Recor
         yield _journal_batch(columns, partition)
     if columns.problems:
         rows: list[dict[str, Any]] = [
-            {name: None for name in schema.arrow(JOURNAL).names}
+            dict.fromkeys(schema.arrow(JOURNAL).names)
             | {"journal_partition": partition, "file": path, "problem": str(problem)}
             for problem in columns.problems
         ]
@@ -196,7 +195,7 @@ def server_log(spark: SparkSession, files: Sequence[str], zone: int = 0) -> Data
 def once_each(lines: DataFrame) -> DataFrame:
     """A line that was given in several copies of a log, once."""
     rest = [column.name for column in SERVERLOG.columns if column.name not in {"at", "text"}]
-    kept = lines.groupBy("at", "text").agg(F.min(F.struct(*rest)).alias("kept"))
+    kept = lines.groupBy("at", "text").agg(fn.min(fn.struct(*rest)).alias("kept"))
     return kept.select("at", "text", "kept.*")
 
 
@@ -288,9 +287,7 @@ def _named(files: Sequence[str], option: str) -> list[tuple[str, str]]:
         if not path.is_file():
             raise Unreachable(f"{option} {path}: there is no such file")
     names = [path.name for path in paths]
-    return [
-        (str(path), path.name if names.count(path.name) == 1 else str(path)) for path in paths
-    ]
+    return [(str(path), path.name if names.count(path.name) == 1 else str(path)) for path in paths]
 
 
 def _file_rows(spark: SparkSession, named: Sequence[tuple[str, str]]) -> DataFrame:

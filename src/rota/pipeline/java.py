@@ -70,12 +70,15 @@ def version(program: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def home(folder: Path, program: Path) -> Path:
+def home(folder: Path, program: Path, complaints: Path | None) -> Path:
     """A folder to give Spark as ``JAVA_HOME``: its ``java`` leaves out options that some Javas
     refuse, or warn about.
+
+    :param complaints: where to write what else would be on the terminal, of Spark's workers too
     """
     launcher = folder / "bin" / "java"
     launcher.parent.mkdir(parents=True)
+    aside = f" 2>>{quote(str(complaints))}" if complaints else ""
     words = " | ".join(_UNWANTED)
     launcher.write_text(
         "#!/bin/sh\n"
@@ -83,7 +86,7 @@ def home(folder: Path, program: Path) -> Path:
         "  shift\n"
         f'  case $word in {words}) ;; *) set -- "$@" "$word" ;; esac\n'
         "done\n"
-        f'exec {quote(str(program))} "$@"\n'
+        f'exec {quote(str(program))} "$@"{aside}\n'
     )
     launcher.chmod(0o755)
     return folder

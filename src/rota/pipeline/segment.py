@@ -9,6 +9,7 @@ import mmap
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -71,11 +72,7 @@ def find(folders: Sequence[str], *, piece: int = PIECE) -> Segments:
     :raises InputError: a folder holds no partition of the journal
     :raises Unreachable: a folder cannot be read
     """
-    files = {
-        file.resolve(): partition
-        for folder in folders
-        for partition, file in _files(folder)
-    }
+    files = {file.resolve(): partition for folder in folders for partition, file in _files(folder)}
     found = _Found()
     for file in sorted(files):
         _cut(file, files[file], found, piece)
@@ -125,7 +122,10 @@ def _cut(file: Path, partition: int, found: _Found, size: int) -> None:
         if not length:
             return
         found.size += length
-        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with (
+            mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+            memoryview(mapped) as data,
+        ):
             walked = walk(data)
             if len(walked):
                 found.spans.setdefault(partition, []).append(_span(data, walked))
@@ -136,10 +136,10 @@ def _cut(file: Path, partition: int, found: _Found, size: int) -> None:
     )
 
 
-def _span(data: mmap.mmap, walked: Walk) -> tuple[int, int]:
+def _span(data: memoryview, walked: Walk) -> tuple[int, int]:
     """The first offset of a file, and the last."""
     first, last = (
-        np.frombuffer(data[at : at + HEAD.size], FIELDS, 1)[0]
+        np.frombuffer(bytes(data[at : at + HEAD.size]), FIELDS, 1)[0]
         for at in (int(walked.positions[0]), int(walked.positions[-1]))
     )
     return int(first["base_offset"]), int(last["base_offset"]) + int(last["last_offset_delta"])
@@ -160,4 +160,4 @@ def _stretches(walked: Walk, size: int) -> Iterator[tuple[int, int]]:
 
 def _overlap(spans: Iterable[tuple[int, int]]) -> bool:
     ordered = sorted(spans)
-    return any(a[1] >= b[0] for a, b in zip(ordered, ordered[1:], strict=False))
+    return any(a[1] >= b[0] for a, b in pairwise(ordered))

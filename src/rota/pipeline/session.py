@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from pyspark.errors import PySparkException, PySparkRuntimeError
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import rota
@@ -35,16 +36,19 @@ SETTINGS: Mapping[str, str] = {
 DEBUG = "ROTA_DEBUG"
 """Set it to see Spark's own warnings."""
 
+COMPLAINTS = "complaints.txt"
+
 # without an appender Spark brings its own settings, and without a level of the gateway its own
-# level; both are said on the terminal
+# level; both are said
 _LOGGING = """\
 status = error
-appender.screen.type = {kind}
+appender.screen.type = Console
 appender.screen.name = screen
-rootLogger.level = {level}
+appender.screen.target = SYSTEM_ERR
+rootLogger.level = warn
 rootLogger.appenderRef.screen.ref = screen
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
-logger.gateway.level = {level}
+logger.gateway.level = warn
 """
 
 
@@ -101,8 +105,9 @@ def _started(master: str, folder: Path, *, large: bool) -> Iterator[SparkSession
     with _environment(folder, local=master.startswith("local")):
         try:
             spark = builder.getOrCreate()
-        except PySparkRuntimeError as error:
-            raise Unreachable(f"Spark did not start on {master}: {_line(error)}") from error
+        except (PySparkException, Py4JJavaError) as error:
+            complaint = _last_line(folder / COMPLAINTS) or _line(error)
+            raise Unreachable(f"Spark did not start on {master}: {complaint}") from error
         try:
             yield spark
         finally:
@@ -111,9 +116,7 @@ def _started(master: str, folder: Path, *, large: bool) -> Iterator[SparkSession
 
 def _start_settings(master: str, folder: Path, *, large: bool) -> dict[str, str]:
     logging = folder / "log4j2.properties"
-    seen = bool(os.environ.get(DEBUG))
-    shown = {"kind": "Console", "level": "warn"} if seen else {"kind": "Null", "level": "off"}
-    logging.write_text(_LOGGING.format(**shown))
+    logging.write_text(_LOGGING)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -141,8 +144,9 @@ def _start_settings(master: str, folder: Path, *, large: bool) -> dict[str, str]
 def _environment(folder: Path, *, local: bool) -> Iterator[None]:
     """What Spark's launcher and its Python workers are to find, as long as the session lasts."""
     python = str(Path(rota.__file__).parents[1])
+    complaints = None if os.environ.get(DEBUG) else folder / COMPLAINTS
     wanted = {
-        "JAVA_HOME": str(java.home(folder / "java", java.find())),
+        "JAVA_HOME": str(java.home(folder / "java", java.find(), complaints)),
         # workers of this machine find Rota where this process does
         "PYTHONPATH": os.pathsep.join(filter(None, (python, os.environ.get("PYTHONPATH")))),
     }
@@ -173,3 +177,10 @@ def _packed(folder: Path) -> Path:
 
 def _line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _last_line(file: Path) -> str:
+    with suppress(OSError):
+        lines = file.read_text(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return ""

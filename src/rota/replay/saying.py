@@ -225,7 +225,7 @@ _OF_GROUP: tuple[tuple[str, str], ...] = (
     (
         "replaced",
         r"Static member with instance id .* re-joins the \w+ group using the \w+ protocol\."
-        rf" Created a new member (?P<member>.*) to replace the existing member (?P<reason>.*?)\.?",
+        r" Created a new member (?P<member>.*) to replace the existing member (?P<reason>.*?)\.?",
     ),
     (
         "joining",

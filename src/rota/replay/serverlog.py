@@ -146,6 +146,8 @@ def _offset(text: str) -> int:
 def _days(year: int, month: int, day: int) -> int:
     """Days from 1970 to a date of the Gregorian calendar; the core knows no clock or calendar."""
     # Counted in years that begin in March, so that the day that leap years add is the last one.
-    year -= month <= 2  # noqa: PLR2004
+    year -= month <= 2
     months = (month + 9) % 12
-    return 365 * year + year // 4 - year // 100 + year // 400 + (153 * months + 2) // 5 + day - 719_469
+    return (
+        365 * year + year // 4 - year // 100 + year // 400 + (153 * months + 2) // 5 + day - 719_469
+    )
