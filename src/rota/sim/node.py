@@ -27,7 +27,7 @@ from rota.group.event import (
     Unloaded,
 )
 from rota.model.config import GroupConfig
-from rota.model.entry import ClassicEntry
+from rota.model.entry import ClassicEntry, OffsetCommitted
 from rota.model.reply import Reply
 from rota.model.request import Request
 from rota.sim.agenda import Entry
@@ -172,8 +172,9 @@ class Node:
             self._carry_out(self.coordinator.handle(AppendFailed(append.ticket, code), now))
             return
         self.journal += append.entries
+        news = not _is_commit(append)
         for entry in append.entries:
-            self._stage.tell(What.JOURNAL, entry.group, entry)
+            self._stage.tell(What.JOURNAL, entry.group, entry, news=news)
         if self._dies_at(Boundary.BEFORE_REPLAY):
             return
         commands = self.coordinator.handle(Appended(append.ticket), now)
@@ -214,9 +215,17 @@ class Node:
 
     def _append(self, append: Append) -> None:
         stage = self._stage
-        stage.mark_news()
+        beat = _is_commit(append)
+        if not beat:
+            stage.mark_news()
         if self._dies_at(Boundary.BEFORE_APPEND):
             return
         delay, code = stage.nature.append(stage.now)
         self._written_by = max(self._written_by, stage.now + delay)  # one after another
-        stage.agenda.add(self._written_by, self._append_ended, (self._life, append, code))
+        given = (self._life, append, code)
+        stage.agenda.add(self._written_by, self._append_ended, given, beat=beat)
+
+
+def _is_commit(append: Append) -> bool:
+    """Members commit again and again while nothing happens."""
+    return isinstance(append.entries[0], OffsetCommitted)

@@ -47,7 +47,7 @@ from rota.member.machine import Machine
 from rota.model.config import MemberConfig
 from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import JoinReply, Reply
-from rota.model.request import Heartbeat
+from rota.model.request import CommitOffsets, Heartbeat, Request
 from rota.model.topic import Cluster, TopicPartition
 from rota.sim.agenda import Entry
 from rota.sim.link import Link
@@ -55,7 +55,7 @@ from rota.sim.node import Node
 from rota.sim.stage import Stage
 from rota.sim.trace import What
 
-BEATING = frozenset({Timer.HEARTBEAT, Timer.SESSION, Timer.POLL})
+BEATING = frozenset({Timer.HEARTBEAT, Timer.SESSION, Timer.POLL, Timer.COMMIT})
 """Timers that run on while nothing happens."""
 CLOSE_TIMEOUT = 30_000
 """How long an application waits for its consumer to close: Kafka's default."""
@@ -229,7 +229,7 @@ class Process:
             case Send():
                 if self.link is None or not self.link.is_open:
                     self.link = Link(stage, self._node, self)
-                if type(command.request) is not Heartbeat:
+                if not self._recurs(command.request):
                     stage.mark_news()
                 self.link.send(command.request_id, command.request)
             case StopTimer():
@@ -252,7 +252,7 @@ class Process:
                 error = None if command.error is None else type(command.error).__name__
                 stage.tell(What.COMMIT, self.name, error)
             case CallInterceptors():
-                stage.mark_news()
+                pass
             case Raise():
                 stage.tell(
                     What.RAISED, self.name, f"{type(command.error).__name__}: {command.error}"
@@ -265,6 +265,11 @@ class Process:
                 self._end()
             case _:
                 assert_never(command)
+
+    def _recurs(self, request: Request) -> bool:
+        # who works between polls may do more at the next one, once its commit is through
+        idle = not self.processing
+        return type(request) is Heartbeat or (type(request) is CommitOffsets and idle)
 
     def _start_timer(self, command: StartTimer) -> None:
         # an entry is kept when its timer fires, for it will be started again
@@ -279,8 +284,9 @@ class Process:
         if self.frozen_until > self._stage.now:
             self._stage.agenda.move(self.timers[timer], self.frozen_until)
             return
-        if timer is not Timer.HEARTBEAT:  # the others are there to be moved, not to fire
-            self._stage.mark_news()
+        commits = timer is Timer.COMMIT and self.loop is None  # else it does at the next poll
+        if timer is not Timer.HEARTBEAT and not commits:
+            self._stage.mark_news()  # the others are there to be moved, not to fire
         self.handle(TimerFired(timer))
 
     def _look_for_coordinator(self) -> None:

@@ -117,9 +117,8 @@ class World:
         if due < quiet_from:
             self._skip_from = quiet_from
             return False
-        again = wind.on(stage, self.processes.values(), limit)
-        self._skip_from = due + wind.calm(stage) if again is None else again
-        return again is not None
+        wound, self._skip_from = wind.on(stage, self.processes.values(), limit)
+        return wound
 
     def run_until_quiet(self, limit: int) -> bool:
         """Runs until nothing but heartbeats and polls has happened for a while, and nothing else
