@@ -37,7 +37,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -190,12 +190,14 @@ class Subscriptions:
         self._topics: list[Collection[str] | None] = []
         for generation in generations:
             match generation.mark:
-                case Mark.SETTLED | Mark.REPLACED:
+                case Mark.SETTLED | Mark.REPLACED | Mark.CONVERTED:
                     now = _topics(generation)
                 case Mark.CREATED | Mark.FORGOTTEN:
                     now = None
                 case Mark.EMPTIED:
                     pass  # what its last members read is still to be read
+                case _:
+                    assert_never(generation.mark)
             self._since.append(generation.at)
             self._topics.append(now)
         self._since = list(accumulate(self._since, max))
