@@ -17,15 +17,13 @@ from pyspark.sql import functions as fn
 
 from rota.errors import Unreachable
 from rota.formats.batch import Columns, decode
-from rota.formats.buffer import Int64Array
-from rota.pipeline import schema
+from rota.formats.journal.column import Slices
+from rota.pipeline import column, schema
 from rota.pipeline.segment import PIECE, Piece, Segments
 from rota.replay import serverlog
 from rota.replay.fact import LogLine
 from rota.tables import ENDS, JOURNAL, SERVERLOG
 
-EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
-"""The years 1 to 9999, which every reader of Parquet understands."""
 ROWS = 20_000
 """Lines that go to Spark together."""
 
@@ -124,18 +122,20 @@ def _with_problem() -> pa.Schema:
     return pa.schema([*schema.arrow(JOURNAL), ("file", pa.string()), ("problem", pa.string())])
 
 
-def _journal_batch(columns: Columns, partition: int) -> pa.RecordBatch:
-    rows = len(columns)
-    keys, values = _binary(columns)
-    time = np.clip(columns.timestamp, EARLIEST, LATEST) * 1000
-    of = columns.batch
-    batches = columns.batches
+def _journal_batch(read: Columns, partition: int) -> pa.RecordBatch:
+    rows = len(read)
+    keys, values = column.strings(
+        read.buffer.data,
+        [Slices(read.key_start, read.key_size), Slices(read.value_start, read.value_size)],
+        pa.binary(),
+    )
+    of, batches = read.batch, read.batches
     none = pa.nulls(rows, pa.string())
     return pa.record_batch(
         [
             pa.repeat(pa.scalar(partition, pa.int32()), rows),
-            pa.array(columns.offset),
-            pa.array(time).cast(schema.TIME),
+            pa.array(read.offset),
+            column.times(read.timestamp),
             keys,
             values,
             pa.array(batches.control[of]),
@@ -147,34 +147,6 @@ def _journal_batch(columns: Columns, partition: int) -> pa.RecordBatch:
         ],
         schema=_with_problem(),
     )
-
-
-def _binary(columns: Columns) -> tuple[pa.Array, pa.Array]:
-    """Keys and values as Arrow's columns.
-
-    The whole buffer is taken for one column of byte strings, of which every fourth is a key and
-    those two behind it are values; Arrow then copies those rows.
-    """
-    sizes = np.maximum(columns.key_size, 0), np.maximum(columns.value_size, 0)
-    key_end = columns.key_start + sizes[0]
-    value_start = np.where(columns.value_size < 0, key_end, columns.value_start)
-    bounds = np.stack([columns.key_start, key_end, value_start, value_start + sizes[1]], axis=1)
-    order = np.argsort(columns.key_start, kind="stable")
-    flat = bounds[order].ravel()
-    offsets = np.append(flat, flat[-1:]).astype(np.int32)
-    strings = pa.Array.from_buffers(
-        pa.binary(), len(flat), [None, pa.py_buffer(offsets), pa.py_buffer(columns.buffer.data)]
-    )
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order)) * 4
-    return (
-        strings.take(_places(place, columns.key_size)),
-        strings.take(_places(place + 2, columns.value_size)),
-    )
-
-
-def _places(place: Int64Array, size: Int64Array) -> pa.Array:
-    return pa.array(place, mask=size < 0)
 
 
 def server_log(spark: SparkSession, files: Sequence[str], zone: int = 0) -> DataFrame:
@@ -194,7 +166,7 @@ def server_log(spark: SparkSession, files: Sequence[str], zone: int = 0) -> Data
 
 def once_each(lines: DataFrame) -> DataFrame:
     """A line that was given in several copies of a log, once."""
-    rest = [column.name for column in SERVERLOG.columns if column.name not in {"at", "text"}]
+    rest = [each.name for each in SERVERLOG.columns if each.name not in {"at", "text"}]
     kept = lines.groupBy("at", "text").agg(fn.min(fn.struct(*rest)).alias("kept"))
     return kept.select("at", "text", "kept.*")
 
@@ -205,7 +177,7 @@ def _lines(path: str, name: str, zone: int) -> Iterator[pa.RecordBatch]:
     for number, line in enumerate(_text(path), 1):
         found = serverlog.parse(line, zone)
         if isinstance(found, LogLine):
-            said = {column.name: getattr(found, column.name) for column in SERVERLOG.columns[2:]}
+            said = {each.name: getattr(found, each.name) for each in SERVERLOG.columns[2:]}
             rows.append({"file": name, "line": number} | said)
         elif found is serverlog.Passed.STRANGE:
             strange += 1

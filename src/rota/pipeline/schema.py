@@ -35,6 +35,11 @@ def ddl(table: Table) -> str:
     return ", ".join(f"`{column.name}` {column.type}" for column in table.columns)
 
 
+def struct(table: Table) -> str:
+    """A row as the type of one column."""
+    return f"struct<{', '.join(f'`{each.name}`: {each.type}' for each in table.columns)}>"
+
+
 @cache
 def arrow(table: Table) -> pa.Schema:
     """The columns as Arrow's."""
@@ -55,7 +60,7 @@ def arrow_type(name: str) -> pa.DataType:
             return pa.map_(arrow_type(parts[0]), arrow_type(parts[1]))
         case _:
             fields = (part.split(":", 1) for part in parts)
-            return pa.struct([(field.strip(), arrow_type(kind)) for field, kind in fields])
+            return pa.struct([(field.strip(" `"), arrow_type(kind)) for field, kind in fields])
 
 
 def _split(text: str) -> list[str]:

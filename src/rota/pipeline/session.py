@@ -135,7 +135,7 @@ def _start_settings(master: str, folder: Path, *, large: bool) -> dict[str, str]
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(folder / "local"),
-        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     }
 

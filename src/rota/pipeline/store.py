@@ -26,14 +26,15 @@ from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as fn
 
 from rota.errors import InputError, Unreachable
 from rota.pipeline import schema
 from rota.tables import Table
 
 LEVELS = ("bronze", "silver", "gold")
-RUNS, CURRENT, LOCK = ".runs", ".current", ".lock"
+RUNS, CURRENT, LOCK, WORK = ".runs", ".current", ".lock", "work"
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
 _FAILURES = {
     "No space left on device": errno.ENOSPC,
@@ -51,11 +52,29 @@ class Store:
         self._out = out
         self._folder = folder
 
-    def write(self, table: Table, frame: DataFrame) -> None:
-        """Writes a table, whole."""
-        columns = [frame[column.name].cast(column.type) for column in table.columns]
+    def write(self, table: Table, frame: DataFrame, **counts: Column) -> dict[str, int]:
+        """Writes a table, whole.
+
+        :param counts: aggregates over the frame, all its rows and columns
+        :return: how many rows were written, as ``rows``, and the counts
+        """
+        columns = [fn.col(f"`{each.name}`").cast(each.type) for each in table.columns]
+        wide, rows = Observation(), Observation()
+        if counts:
+            frame = frame.observe(wide, *(count.alias(name) for name, count in counts.items()))
+        if "problem" in frame.columns:
+            frame = frame.where("problem is null")
+        frame = frame.select(*columns).observe(rows, fn.count(fn.lit(1)).alias("rows"))
         with failures(self._out):
-            frame.select(*columns).write.parquet(str(self._folder / table.name))
+            frame.write.parquet(str(self._folder / table.name))
+        return dict(rows.get) | (dict(wide.get) if counts else {})
+
+    def keep(self, spark: SparkSession, name: str, frame: DataFrame) -> DataFrame:
+        """Computes a frame that several tables are made of, once; it is gone with the run."""
+        path = str(self._folder / WORK / name)
+        with failures(self._out):
+            frame.write.parquet(path)
+        return spark.read.schema(frame.schema).parquet(path)
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         """A table that this run has written."""
@@ -63,9 +82,10 @@ class Store:
 
     def publish(self) -> None:
         """Shows this run's tables in place of those that were there."""
-        _turn(self._out / CURRENT, Path(RUNS, self._folder.name))
-        for level in LEVELS:
+        _remove(self._folder / WORK)
+        for level in LEVELS:  # the first time they lead nowhere yet
             _turn(self._out / level, Path(CURRENT, level))
+        _turn(self._out / CURRENT, Path(RUNS, self._folder.name))
 
 
 @contextmanager
