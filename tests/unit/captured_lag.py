@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from base64 import b64decode
+from base64 import b64decode, urlsafe_b64decode
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -12,8 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rota.formats import journal
-from rota.model.entry import OffsetCommitted, OffsetForgotten
+from rota.model.entry import Foreign, OffsetCommitted, OffsetForgotten
+from rota.replay.fact import Written
 from rota.replay.lag import Ends
+from rota.replay.timeline import Timeline, read
 from rota.replay.verdict import DELETED, Commits
 
 CAPTURE = Path(__file__).parents[1] / "fixtures" / "kafka-4.3.1"
@@ -34,6 +37,8 @@ class Printed(NamedTuple):
     offset: int
     end: int
     lag: int
+    member: str
+    """``-`` where nobody has the partition."""
 
 
 def lines(name: str) -> list[str]:
@@ -46,7 +51,7 @@ def printed(name: str) -> tuple[int, list[Printed]]:
     text = lines(name)
     rows = [line.split() for line in text[1:]]
     found = [
-        Printed(row[0], row[1], *(int(field) for field in row[2:6]))
+        Printed(row[0], row[1], int(row[2]), int(row[3]), int(row[4]), int(row[5]), row[6])
         for row in rows
         if len(row) == 9 and row[2].isdigit() and row[3].isdigit()
     ]
@@ -70,16 +75,42 @@ def ends() -> Ends:
 
 
 @cache
-def commits() -> dict[str, Commits]:
-    """Of every group, as written: those of aborted transactions too."""
-    number = {partition: n for n, partition in enumerate(partitions())}
-    rows: dict[str, list[tuple[int, int, int]]] = {}
+def written() -> dict[str, list[Written]]:
+    """Every group's records, as written: those of aborted transactions too."""
+    found: dict[str, list[Written]] = {}
     for line in lines("offsets.jsonl.gz"):
         record = json.loads(line)
         value = None if record["v"] is None else b64decode(record["v"])
-        match journal.decode(b64decode(record["k"]), value):
-            case OffsetCommitted(group=group, topic=topic, partition=p, offset=offset):
-                rows.setdefault(group, []).append((number[topic, p], record["ts"], offset))
-            case OffsetForgotten(group=group, topic=topic, partition=p):
-                rows.setdefault(group, []).append((number[topic, p], record["ts"], DELETED))
-    return {g: Commits(*np.array(found, dtype=np.int64).T) for g, found in rows.items()}
+        entry = journal.decode(b64decode(record["k"]), value)
+        if not isinstance(entry, Foreign):
+            found.setdefault(entry.group, []).append(Written(record["o"], record["ts"], entry))
+    return found
+
+
+@cache
+def timeline(group: str) -> Timeline:
+    ids = json.loads((CAPTURE / "topics.json").read_text())
+    names = {urlsafe_b64decode(f"{text}=="): name for name, text in ids.items()}
+    return read(group, written()[group], names)
+
+
+@cache
+def commits() -> dict[str, Commits]:
+    """Of every group."""
+    number = {partition: n for n, partition in enumerate(partitions())}
+    return {
+        group: Commits(*np.array(rows, dtype=np.int64).T)
+        for group, records in written().items()
+        if (rows := list(_rows(records, number)))
+    }
+
+
+def _rows(
+    records: list[Written], number: dict[tuple[str, int], int]
+) -> Iterator[tuple[int, int, int]]:
+    for _, at, entry in records:
+        match entry:
+            case OffsetCommitted(topic=topic, partition=partition, offset=offset):
+                yield number[topic, partition], at, offset
+            case OffsetForgotten(topic=topic, partition=partition):
+                yield number[topic, partition], at, DELETED

@@ -7,7 +7,7 @@ import pytest
 
 from rota.replay.lag import I64, REACH, Ends, Lags, Owners, lags
 from rota.replay.verdict import DELETED
-from tests.unit.captured_lag import Printed, commits, ends, partitions, printed
+from tests.unit.captured_lag import Printed, commits, ends, partitions, printed, timeline
 
 FOREVER = np.iinfo(np.int64).max
 
@@ -145,18 +145,23 @@ def reading(start: int, rows: list[Printed]) -> tuple[int, int]:
     return since, until
 
 
-@pytest.mark.parametrize("name", ["lag-mid.txt.gz", "lag-late.txt.gz"])
-def test_lag_is_what_kafka_printed(name: str) -> None:
-    """Off by no more than was produced between the samples around it; mostly by a record or two."""
+def moments(name: str) -> tuple[I64, list[Printed]]:
+    """What the tool printed, and when it read that."""
     start, rows = printed(name)
     rows = [row for row in rows if row.group != "a-eos"]  # aborted commits among its records
-    moments = {
+    spans = {
         group: reading(start, [row for row in rows if row.group == group])
         for group in {row.group for row in rows}
     }
-    latest = max(since for since, _ in moments.values())
-    assert latest - min(until for _, until in moments.values()) < 500, "it reads them at once"
-    at = column(*(min(latest, moments[row.group][1] - 1) for row in rows))
+    latest = max(since for since, _ in spans.values())
+    assert latest - min(until for _, until in spans.values()) < 500, "it reads them at once"
+    return column(*(min(latest, spans[row.group][1] - 1) for row in rows)), rows
+
+
+@pytest.mark.parametrize("name", ["lag-mid.txt.gz", "lag-late.txt.gz"])
+def test_lag_is_what_kafka_printed(name: str) -> None:
+    """Off by no more than was produced between the samples around it; mostly by a record or two."""
+    at, rows = moments(name)
     number = column(*(partitions().index((row.topic, row.partition)) for row in rows))
     lag = lags(number, at, column(*(row.offset for row in rows)), ends()).lag
     before = ends().end[ends().when(number, at).sample]
@@ -167,3 +172,24 @@ def test_lag_is_what_kafka_printed(name: str) -> None:
     assert (off <= after - before).all()
     assert len(off) > 300
     assert np.percentile(off, 90) <= 3
+
+
+@pytest.mark.parametrize("name", ["lag-mid.txt.gz", "lag-late.txt.gz"])
+def test_owners_are_those_that_kafka_printed(name: str) -> None:
+    """But for a group in the middle of a rebalance: the tool reads owners before offsets."""
+    times, rows = moments(name)
+    compared = 0
+    for at, row in zip(times.tolist(), rows, strict=True):
+        if any(at - 2000 < span.since <= at for span in timeline(row.group).ownership):
+            continue
+        spans = [
+            span
+            for span in timeline(row.group).ownership
+            if (span.topic, span.partition) == (row.topic, row.partition)
+        ]
+        since = column(*(span.since for span in spans))
+        until = column(*(FOREVER if span.until is None else span.until for span in spans))
+        (found,) = Owners.of(np.zeros_like(since), since, until).at(column(0), column(at))
+        assert (spans[found].member_id if found >= 0 else "-") == row.member, row
+        compared += 1
+    assert compared > 250

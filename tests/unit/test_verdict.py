@@ -19,7 +19,7 @@ from rota.replay.verdict import (
     judge,
     statuses,
 )
-from tests.unit.captured_lag import commits, ends, partitions, second
+from tests.unit.captured_lag import commits, ends, partitions, second, timeline
 
 OK, WARN, STALL, STOP, REWIND, ERR = (
     Verdict.OK,
@@ -348,3 +348,34 @@ HEALTHY = ["a-range", "a-sticky", "a-coop", "a-next", "a-static", "a-roll-dyn", 
 @pytest.mark.parametrize("at", [60, 120, 180, 240, 268])
 def test_captured_healthy_groups_are_ok(group: str, at: int) -> None:
     assert whole(group, at) == OK
+
+
+def reported(group: str, at: float) -> set[tuple[str | None, int | None]]:
+    found = statuses(
+        group,
+        partitions(),
+        commits()[group],
+        ends(),
+        Subscriptions(timeline(group).generations),
+        [second(at)],
+    )
+    return {(status.topic, status.partition) for status in found if status.topic}
+
+
+def test_captured_topics_no_longer_subscribed_are_left_out() -> None:
+    """a-subs went from audit over both to payments; a-deloff left audit, then everything."""
+    assert {topic for topic, _ in reported("a-subs", 30)} == {"audit"}
+    assert {topic for topic, _ in reported("a-subs", 268)} == {"payments"}
+    assert {topic for topic, _ in reported("a-deloff", 60)} == {"audit", "payments"}
+    assert reported("a-deloff", 268) == {("payments", n) for n in (2, 3, 4, 5)}, "0, 1: deleted"
+
+
+def test_captured_groups_that_were_deleted_have_no_verdict() -> None:
+    assert reported("a-deleted", 40)
+    assert not reported("a-deleted", 268)
+
+
+@pytest.mark.parametrize("group", ["a-next", "a-next-regex", "a-migrate", "a-protoswitch"])
+def test_captured_consumer_groups_keep_all_their_partitions(group: str) -> None:
+    everything = {partitions()[n] for n in commits()[group].partition.tolist()}
+    assert reported(group, 268) == everything
