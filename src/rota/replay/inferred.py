@@ -30,6 +30,7 @@ from typing import TypeAlias
 
 from rota.replay.change import Change, change
 from rota.replay.commit import Commits, latest
+from rota.replay.course import ahead
 from rota.replay.fact import (
     Cause,
     Evidence,
@@ -92,7 +93,7 @@ class _Case:
     @property
     def gap(self) -> str | None:
         """Why what lies between the two is not known."""
-        if self.first.generation - self.before.generation != 1:
+        if ahead(self.first.generation, self.before.generation) != 1:
             return "generations in between were not saved"
         if self.before.sampled or self.first.sampled:
             return "what happened between two samples is not known"

@@ -106,10 +106,9 @@ def explain(step: Step, commits: Commits, lines: Sequence[LogLine]) -> Explanati
 
 
 def base_generation(step: Step) -> int:
-    """The generation that a step began from."""
-    if step.before is not None:
-        return step.before.generation
-    return step.rounds[0].generation - 1 - step.unseen
+    """The generation that a step began from; where that is not known, the one before its own."""
+    known = step.from_generation
+    return step.rounds[0].generation - 1 if known is None else known
 
 
 def _calls(step: Step, lines: Sequence[LogLine]) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ from rota.model.config import GroupConfig
 from rota.model.entry import ClassicEntry, OffsetCommitted
 from rota.model.reply import Reply
 from rota.model.request import Request
+from rota.model.topic import TopicPartition
 from rota.sim.agenda import Entry
 from rota.sim.chance import uuid_like
 from rota.sim.stage import Stage
@@ -58,6 +59,8 @@ class Node:
     def __init__(self, stage: Stage, config: GroupConfig, seed: int) -> None:
         self.coordinator: Coordinator | None = None
         self.journal: list[ClassicEntry] = []
+        self.committed: dict[tuple[str, TopicPartition], int] = {}
+        """Where each group has got to."""
         self.timers: dict[TimerKey, Entry] = {}
         self.on_stop: Callable[[], None] = lambda: None
         """Called when the broker's process ends: its connections break."""
@@ -175,6 +178,9 @@ class Node:
         news = not _is_commit(append)
         for entry in append.entries:
             self._stage.tell(What.JOURNAL, entry.group, entry, news=news)
+            if isinstance(entry, OffsetCommitted):
+                key = entry.group, TopicPartition(entry.topic, entry.partition)
+                self.committed[key] = entry.offset
         if self._dies_at(Boundary.BEFORE_REPLAY):
             return
         commands = self.coordinator.handle(Appended(append.ticket), now)

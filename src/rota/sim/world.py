@@ -33,6 +33,7 @@ class World:
         nature: Nature | None = None,
         metadata_age: int = 0,
         skip: bool = False,
+        now: int = 0,
     ) -> None:
         """Starts the coordinator, and nothing else.
 
@@ -40,8 +41,10 @@ class World:
         :param metadata_age: how often a process looks at the cluster's topics, in milliseconds;
             0 for at once when they change
         :param skip: leave out heartbeats that cannot change anything
+        :param now: what the clock shows when the world begins
         """
         self._stage = Stage(nature or Steady(seed=seed))
+        self._stage.agenda.now = now
         self._node = Node(self._stage, config or GroupConfig(), seed)
         self._node.on_stop = self._break_links
         self._topics = dict(topics)
