@@ -120,7 +120,11 @@ GENERATIONS = Table(
         Column("kind", "string", "`classic` or `consumer` (KIP-848)"),
         Column("life", "int", "0; 1 after the group was deleted and made again; ..."),
         Column("generation", "int", "generation, or epoch"),
-        Column("mark", "string", "`created`, `settled`, `replaced`, `emptied` or `forgotten`"),
+        Column(
+            "mark",
+            "string",
+            "`created`, `settled`, `replaced`, `converted`, `emptied` or `forgotten`",
+        ),
         Column("at", "timestamp", "the record's timestamp"),
         _maybe("state_at", "timestamp", "when the members had joined"),
         Column("offset", "bigint", "offset of the record in its partition of the journal"),

@@ -44,10 +44,12 @@ class Mark(enum.StrEnum):
     """A new generation, or a new target of a consumer group."""
     REPLACED = "replaced"
     """The same generation with a static member's new id: no rebalance."""
+    CONVERTED = "converted"
+    """The group became one of the other kind, with the members it had: no rebalance in itself."""
     EMPTIED = "emptied"
     """The last member is gone."""
     FORGOTTEN = "forgotten"
-    """The group was deleted, or became one of the other kind: no rebalance in itself."""
+    """The group was deleted: no rebalance in itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +67,10 @@ class GenerationMember:
     rack: str | None = None
     topics: tuple[str, ...] = ()
     owned: Held = field(default_factory=dict)
-    """What it said it owned when it joined (owned partitions, or sticky user data)."""
+    """What it said it owned when it joined (owned partitions, or sticky user data); of a consumer
+    group: what it had when its target was computed."""
     owned_generation: int | None = None
+    """The generation of ``owned``, or the last one it was in; of a consumer group: its epoch."""
     assigned: Held = field(default_factory=dict)
     """What it was given; of a consumer group: its target."""
     library: str | None = None
@@ -82,14 +86,17 @@ class Generation:
     group: str
     kind: Kind
     life: int
-    """0 for the first group of this name in the evidence, 1 after it was deleted, ..."""
+    """0 for the first group of this name in the evidence, 1 after it was deleted, or after one of
+    the other kind took the place of the empty group: its numbers begin anew. A conversion with
+    members is the same life."""
     generation: int
     """Of a consumer group: the epoch."""
     mark: Mark
     at: int
     """The record's timestamp."""
     state_at: int | None = None
-    """When the members had joined, as the entry says; None where it does not."""
+    """When the members had joined, as the entry says; None where it does not. Of a consumer group:
+    when it came into this epoch."""
     offset: int
     protocol_type: str = ""
     strategy: str | None = None
@@ -130,7 +137,8 @@ class Step:
     """
 
     before: Generation | None
-    """The settled generation it began from; None at the group's first, and after it was empty."""
+    """The settled generation it began from, as it was last saved (with the ids of static members
+    that came back since); None at the group's first, and after it was empty."""
     rounds: tuple[Generation, ...]
     """The generations it took, at least one; the last is what came of it."""
     unseen: int
@@ -138,6 +146,9 @@ class Step:
     known_before: bool = True
     """False where the evidence begins in the middle of the group's life: ``before`` is not None
     because there was nothing, but because it is not there to be read."""
+    from_generation: int | None = None
+    """The number it began from: that of ``before``; of the empty generation where the group was
+    empty; 0 where the group is new. None: not in the evidence."""
 
     @property
     def after(self) -> Generation:

@@ -29,6 +29,13 @@ class Members:
     processing: int
     listener: int
     auto_commit: bool
+    commit_interval: int = 5_000
+    capacity: int | None = None
+    """Records a second that one can handle; None: all there are."""
+    client_id: str = "consumer-{group}-1"
+    """Kafka's default, the same in every process; may also name the member, as ``{name}``, and
+    what differs from start to start, as ``{start}``.
+    """
 
 
 # What happens; ``at`` is in milliseconds from the start, ``names`` are members.

@@ -10,8 +10,8 @@ from collections import deque
 from typing import Protocol
 
 from rota.errors import Code
-from rota.model.reply import HeartbeatReply, Reply
-from rota.model.request import Heartbeat, Join, Request
+from rota.model.reply import CommitReply, HeartbeatReply, Reply
+from rota.model.request import CommitOffsets, Heartbeat, Join, Request
 from rota.sim.agenda import Entry
 from rota.sim.node import Node
 from rota.sim.stage import Stage
@@ -101,14 +101,16 @@ class Link:
         stage = self._stage
         now = stage.now
         fate = stage.nature.request(self._end.name, request, now)
-        beat = type(request) is Heartbeat
+        heartbeat = type(request) is Heartbeat
+        beat = heartbeat or type(request) is CommitOffsets
         self._patience[request_id] = None
-        if fate.lost or not beat:
+        if fate.lost or not heartbeat:
             self._lose_patience_later(request_id, request)
         if not fate.lost:
             self._last_request = max(self._last_request, now + fate.delay)
             call = _Call(self, request_id, request, fate.reply_delay)
-            stage.agenda.add(self._last_request, self._arrive, call, holder=self._end, beat=beat)
+            holder = self._end if heartbeat else None
+            stage.agenda.add(self._last_request, self._arrive, call, holder=holder, beat=beat)
         for delay in fate.copies:
             stage.agenda.add(now + delay, self._arrive_again, request)
         if fate.cut_after is not None:
@@ -140,19 +142,22 @@ class Link:
     def _hand_in(self, call: _Call) -> None:
         self._busy = True
         if type(call.request) is not Heartbeat:
-            self._stage.tell(What.ASKED, self._end.name, call.request)
+            news = type(call.request) is not CommitOffsets
+            self._stage.tell(What.ASKED, self._end.name, call.request, news=news)
         self._node.request(call, call.request)
 
     def answered(self, call: _Call, reply: Reply) -> None:
         """The coordinator has answered: the reply leaves, and the next request is read."""
         stage = self._stage
         self._busy = False
-        beat = type(reply) is HeartbeatReply and reply.code is Code.NONE
-        if not beat:
-            stage.tell(What.ANSWERED, self._end.name, reply)
+        heartbeat = type(reply) is HeartbeatReply and reply.code is Code.NONE
+        beat = heartbeat or (type(reply) is CommitReply and not any(reply.codes.values()))
+        if not heartbeat:
+            stage.tell(What.ANSWERED, self._end.name, reply, news=not beat)
         self._last_reply = max(self._last_reply, stage.now + call.reply_delay)
         given = (call.request_id, reply)
-        stage.agenda.add(self._last_reply, self._come_back, given, holder=self._end, beat=beat)
+        holder = self._end if heartbeat else None
+        stage.agenda.add(self._last_reply, self._come_back, given, holder=holder, beat=beat)
         if self._line:
             stage.agenda.add(stage.now, self._read_on)
 

@@ -27,9 +27,10 @@ from rota.group.event import (
     Unloaded,
 )
 from rota.model.config import GroupConfig
-from rota.model.entry import ClassicEntry
+from rota.model.entry import ClassicEntry, OffsetCommitted
 from rota.model.reply import Reply
 from rota.model.request import Request
+from rota.model.topic import TopicPartition
 from rota.sim.agenda import Entry
 from rota.sim.chance import uuid_like
 from rota.sim.stage import Stage
@@ -58,6 +59,8 @@ class Node:
     def __init__(self, stage: Stage, config: GroupConfig, seed: int) -> None:
         self.coordinator: Coordinator | None = None
         self.journal: list[ClassicEntry] = []
+        self.committed: dict[tuple[str, TopicPartition], int] = {}
+        """Where each group has got to."""
         self.timers: dict[TimerKey, Entry] = {}
         self.on_stop: Callable[[], None] = lambda: None
         """Called when the broker's process ends: its connections break."""
@@ -172,8 +175,12 @@ class Node:
             self._carry_out(self.coordinator.handle(AppendFailed(append.ticket, code), now))
             return
         self.journal += append.entries
+        news = not _is_commit(append)
         for entry in append.entries:
-            self._stage.tell(What.JOURNAL, entry.group, entry)
+            self._stage.tell(What.JOURNAL, entry.group, entry, news=news)
+            if isinstance(entry, OffsetCommitted):
+                key = entry.group, TopicPartition(entry.topic, entry.partition)
+                self.committed[key] = entry.offset
         if self._dies_at(Boundary.BEFORE_REPLAY):
             return
         commands = self.coordinator.handle(Appended(append.ticket), now)
@@ -214,9 +221,17 @@ class Node:
 
     def _append(self, append: Append) -> None:
         stage = self._stage
-        stage.mark_news()
+        beat = _is_commit(append)
+        if not beat:
+            stage.mark_news()
         if self._dies_at(Boundary.BEFORE_APPEND):
             return
         delay, code = stage.nature.append(stage.now)
         self._written_by = max(self._written_by, stage.now + delay)  # one after another
-        stage.agenda.add(self._written_by, self._append_ended, (self._life, append, code))
+        given = (self._life, append, code)
+        stage.agenda.add(self._written_by, self._append_ended, given, beat=beat)
+
+
+def _is_commit(append: Append) -> bool:
+    """Members commit again and again while nothing happens."""
+    return isinstance(append.entries[0], OffsetCommitted)

@@ -7,7 +7,7 @@ The application polls, works on what it got, and polls again. With ``processing`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from rota.assignors.interface import Assignor
@@ -47,20 +47,19 @@ from rota.member.machine import Machine
 from rota.model.config import MemberConfig
 from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import JoinReply, Reply
-from rota.model.request import Heartbeat
+from rota.model.request import CommitOffsets, Heartbeat, Join, Request
 from rota.model.topic import Cluster, TopicPartition
 from rota.sim.agenda import Entry
 from rota.sim.link import Link
 from rota.sim.node import Node
 from rota.sim.stage import Stage
 from rota.sim.trace import What
+from rota.sim.traffic import EVENLY, Reader, Traffic
 
-BEATING = frozenset({Timer.HEARTBEAT, Timer.SESSION, Timer.POLL})
+BEATING = frozenset({Timer.HEARTBEAT, Timer.SESSION, Timer.POLL, Timer.COMMIT})
 """Timers that run on while nothing happens."""
 CLOSE_TIMEOUT = 30_000
 """How long an application waits for its consumer to close: Kafka's default."""
-RECORD_EVERY = 1_000
-"""Every partition gets a record so often, and its owner has handled all there are."""
 
 Listener = Callable[[Call, tuple[TopicPartition, ...]], Exception | None]
 
@@ -85,6 +84,12 @@ class Program:
     """How long a call of its rebalance listener takes."""
     listener: Listener = _content
     """Decides whether a call raises."""
+    host: str = ""
+    """Its address, as the broker sees it."""
+    traffic: Traffic = EVENLY
+    """What is written to the topics it reads."""
+    capacity: int | None = None
+    """How many records a second it can handle; None: all there are."""
 
 
 class Process:
@@ -120,7 +125,9 @@ class Process:
         """Listener calls that have not returned."""
         self._closing = False
         self._stalled = False
+        self._paused = False
         self._commits = 0
+        self._reader = Reader(program.traffic, program.capacity, self._committed)
         stage.expect_period(program.config.heartbeat_interval)
         self._expect_loop()
 
@@ -151,19 +158,21 @@ class Process:
         if self.frozen_until <= self._stage.now:
             self._stage.tell(What.PAUSED, self.name)
             self._stage.agenda.add(self._stage.now + time, self._resume)
+            self._read()
+            self._paused = True
         self.frozen_until = max(self.frozen_until, self._stage.now + time)
 
     def _resume(self, _: object) -> None:
         if self._ready(self._resume):
             self._stage.tell(What.RESUMED, self.name)
+            self._read()
+            self._paused = False
 
     def stall(self, time: int) -> None:
         """The application stays outside of poll; heartbeats go on."""
         if not self._ready(lambda _: self.stall(time)):
             return
-        if not self._stalled:
-            self._stalled = True
-            self._stage.tell(What.STALLED, self.name)
+        self._set_stalled()
         self.stalled_until = max(self.stalled_until, self._stage.now + time)
         self._leave_poll_if_due()
 
@@ -229,15 +238,20 @@ class Process:
             case Send():
                 if self.link is None or not self.link.is_open:
                     self.link = Link(stage, self._node, self)
-                if type(command.request) is not Heartbeat:
+                if not self._recurs(command.request):
                     stage.mark_news()
-                self.link.send(command.request_id, command.request)
+                request = command.request
+                if type(request) is Join:
+                    request = replace(request, client_host=self.program.host)
+                self.link.send(command.request_id, request)
             case StopTimer():
                 entry = self.timers.get(command.timer)
                 if entry is not None:
                     stage.agenda.cancel(entry)
             case SetAssignment():
+                self._read()
                 self.owned = command.partitions
+                self._reader.take(self.owned, stage.now)
                 stage.tell(What.ASSIGNMENT, self.name, (command.generation, command.partitions))
             case CallListener():
                 self._call_listener(command)
@@ -252,7 +266,7 @@ class Process:
                 error = None if command.error is None else type(command.error).__name__
                 stage.tell(What.COMMIT, self.name, error)
             case CallInterceptors():
-                stage.mark_news()
+                pass
             case Raise():
                 stage.tell(
                     What.RAISED, self.name, f"{type(command.error).__name__}: {command.error}"
@@ -265,6 +279,11 @@ class Process:
                 self._end()
             case _:
                 assert_never(command)
+
+    def _recurs(self, request: Request) -> bool:
+        # who works between polls may do more at the next one, once its commit is through
+        idle = not self.processing
+        return type(request) is Heartbeat or (type(request) is CommitOffsets and idle)
 
     def _start_timer(self, command: StartTimer) -> None:
         # an entry is kept when its timer fires, for it will be started again
@@ -279,8 +298,9 @@ class Process:
         if self.frozen_until > self._stage.now:
             self._stage.agenda.move(self.timers[timer], self.frozen_until)
             return
-        if timer is not Timer.HEARTBEAT:  # the others are there to be moved, not to fire
-            self._stage.mark_news()
+        commits = timer is Timer.COMMIT and self.loop is None  # else it does at the next poll
+        if timer is not Timer.HEARTBEAT and not commits:
+            self._stage.mark_news()  # the others are there to be moved, not to fire
         self.handle(TimerFired(timer))
 
     def _look_for_coordinator(self) -> None:
@@ -343,10 +363,15 @@ class Process:
             agenda = self._stage.agenda
             beat = not stalled and not self._too_slow
             self.loop = agenda.add(due, self._poll_again, holder=self, beat=beat)
-            if self._too_slow and not self._stalled:  # what it works on will not be its own
-                self._stalled = True
-                self._stage.tell(What.STALLED, self.name)
+            if self._too_slow:  # what it works on will not be its own
+                self._set_stalled()
             self.handle(PollEnded())
+
+    def _set_stalled(self) -> None:
+        if not self._stalled:
+            self._read()
+            self._stalled = True
+            self._stage.tell(What.STALLED, self.name)
 
     @property
     def _too_slow(self) -> bool:
@@ -366,6 +391,7 @@ class Process:
             self._stage.agenda.move(self.loop, later)
             return
         if self._stalled:
+            self._read()
             self._stalled = False
             self._stage.tell(What.WOKEN, self.name)
         self.loop = None
@@ -377,9 +403,21 @@ class Process:
     def _close(self) -> None:
         self.handle(CloseAsked(self._stage.now + CLOSE_TIMEOUT))
 
+    # what it reads
+
     def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        position = OffsetAndMetadata(self._stage.now // RECORD_EVERY)
-        return dict.fromkeys(self.owned, position)
+        self._read()
+        return self._reader.positions()
+
+    def _read(self) -> None:
+        """Before it falls asleep, wakes, commits, or gets other partitions."""
+        if self._stalled or self._paused:
+            self._reader.rest(self._stage.now)
+        else:
+            self._reader.read(self._stage.now)
+
+    def _committed(self, partition: TopicPartition) -> int | None:
+        return self._node.committed.get((self.program.config.group, partition))
 
     def _end(self) -> None:
         agenda = self._stage.agenda

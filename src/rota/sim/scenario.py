@@ -32,6 +32,7 @@ from rota.sim.happening import (
     Subscribes,
 )
 from rota.sim.source import Source, Table
+from rota.sim.traffic import EVENLY, Traffic
 
 GROUP = GroupConfig()
 SECOND = 1_000
@@ -57,6 +58,7 @@ class Scenario:
     append: int = 2
     metadata_age: int = 5 * MINUTE
     initial_delay: int = GROUP.initial_rebalance_delay
+    traffic: Traffic = EVENLY
 
 
 def read_scenario(given: str | Mapping[str, object], source: str = "scenario") -> Scenario:

@@ -39,7 +39,9 @@ LOAD_TIME = 1_000
 class Script:
     """A scenario under a policy, ready to run."""
 
-    def __init__(self, scenario: Scenario, policy: Policy, seed: int, *, skip: bool) -> None:
+    def __init__(
+        self, scenario: Scenario, policy: Policy, seed: int, *, skip: bool, start: int = 0
+    ) -> None:
         self.notes: list[str] = []
         self.world = World(
             scenario.topics,
@@ -53,7 +55,9 @@ class Script:
             ),
             metadata_age=scenario.metadata_age,
             skip=skip,
+            now=start,
         )
+        self._start_at = start
         self._scenario = scenario
         self._policy = policy
         self._seed = seed
@@ -66,17 +70,17 @@ class Script:
         for members in scenario.members:
             for number, name in enumerate(members.names):
                 self._members[name] = members
-                at = members.joins + number * members.apart
+                at = start + members.joins + number * members.apart
                 self.world.at(at, self._starting(name))
         for event in scenario.events:
-            self.world.at(event.at, self._doing(event))
+            self.world.at(start + event.at, self._doing(event))
 
     def run(self, progress: Callable[[float], None] | None = None) -> World:
         """Plays it to its end; ``progress`` is told what share of it is over."""
-        end = self._scenario.duration
+        start, time = self._start_at, self._scenario.duration
         slices = SLICES if progress is not None else 1
         for number in range(1, slices + 1):
-            self.world.run_until(end * number // slices, end)
+            self.world.run_until(start + time * number // slices, start + time)
             if progress is not None:
                 progress(number / slices)
         return self.world
@@ -99,18 +103,19 @@ class Script:
         members, scenario, policy = self._members[name], self._scenario, self._policy
         # no process is on time to the millisecond: without this all heartbeats of a group, which
         # a rebalance starts at the same moment, would stay together for ever
-        drift = mixed(self._seed, text_number(name), self.world.now) % (
-            scenario.heartbeat_drift + 1
-        )
+        bits = mixed(self._seed, text_number(name), self.world.now)
+        drift = bits % (scenario.heartbeat_drift + 1)
         config = MemberConfig(
             group=scenario.group,
-            # Kafka's default: the same in every process, so ids come in no order of members
-            client_id=f"consumer-{scenario.group}-1",
+            client_id=members.client_id.format(
+                group=scenario.group, name=name, start=_letters(bits, 5)
+            ),
             static_id=name if policy.is_static(members.static) else None,
             session_timeout=members.session,
             heartbeat_interval=min(members.heartbeat + drift, members.session - 1),
             max_poll_interval=members.max_poll,
             auto_commit=members.auto_commit,
+            auto_commit_interval=members.commit_interval,
         )
         strategy = members.strategy or scenario.strategy
         return Program(
@@ -121,6 +126,9 @@ class Script:
             pattern=members.pattern,
             processing=members.processing,
             listener_time=members.listener,
+            host=f"/10.{bits >> 48 & 31}.{bits >> 40 & 255}.{bits >> 32 & 255}",
+            traffic=scenario.traffic,
+            capacity=members.capacity,
         )
 
     def _do(self, event: Happening) -> None:  # noqa: C901, PLR0912 (one case for each kind)
@@ -173,7 +181,7 @@ class Script:
         return self.world.processes.get(self._process.get(name, name))
 
     def _say(self, text: str) -> None:
-        self.notes.append(f"at {clock(self.world.now)}: {text}")
+        self.notes.append(f"at {clock(self.world.now - self._start_at)}: {text}")
 
     def _later(self, time: int, action: Callable[[], None]) -> None:
         self.world.at(self.world.now + time, action)
@@ -262,3 +270,13 @@ class Script:
                 then()
 
         self._later(event.between, retire)
+
+
+def _letters(bits: int, count: int) -> str:
+    """As a pod's name ends in: no vowels, so that no words come of it."""
+    alphabet = "bcdfghjklmnpqrstvwxz2456789"
+    found = ""
+    for _ in range(count):
+        bits, letter = divmod(bits, len(alphabet))
+        found += alphabet[letter]
+    return found

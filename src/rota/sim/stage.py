@@ -31,9 +31,10 @@ class Stage:
         """
         return self.longest_period + 2 * self.nature.slowest + 1
 
-    def tell(self, what: What, who: str, detail: object = None) -> None:
-        """Records what happened."""
-        self.agenda.news_at = self.agenda.now
+    def tell(self, what: What, who: str, detail: object = None, *, news: bool = True) -> None:
+        """Records what happened; ``news`` is false for what recurs while nothing else happens."""
+        if news:
+            self.agenda.news_at = self.agenda.now
         self.trace.append(Record(self.agenda.now, what, who, detail))
 
     def mark_news(self) -> None:

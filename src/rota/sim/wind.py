@@ -15,6 +15,9 @@ This is done only if
   poll deadline of one who is stuck or frozen, or works for longer than that, is not moved;
 - fates do not hang on how many messages there were (:attr:`rota.sim.network.Nature.steady`).
 
+Automatic commits recur too, but leave entries in the journal, so each is played; nothing waits for
+it, and it needs no calm around it but the way of a message and back.
+
 The clocks stop short of the next thing that is to happen, and the last period before it is played
 in full: what the last heartbeats before it leave behind, in flight or in timers, is there.
 """
@@ -46,32 +49,40 @@ class _Cycle:
         self.entries = [first]
 
 
-def on(stage: Stage, processes: Iterable[Process], limit: int) -> int | None:
+def on(stage: Stage, processes: Iterable[Process], limit: int) -> tuple[bool, int]:
     """Winds all cycles on towards the next thing that is to happen, or the limit.
 
-    Gives the moment from which it may be tried again; None if there was nothing to wind.
+    Tells whether there was anything to wind, and from when on it may be tried again.
     """
     agenda = stage.agenda
     pending = agenda.pending()
     due = min(entry.at for entry in pending)
+    way = 2 * stage.nature.slowest + 1
+    if any(entry.beat and entry.holder is None for entry in pending):  # a commit is under way
+        return False, due + way
     awake = [process for process in processes if process.frozen_until <= due]
     cycles, hard, soft = _sorted_out(pending, awake, due - stage.window)
     land = min((entry.at for entry in hard), default=limit + 1)
     land = min(land, limit + 1) - calm(stage)
-    look = min((entry.at for entry in soft), default=land)
-    short = 0
-    if look < land:
+    look, again = min((_look(entry, way) for entry in soft), default=(land, 0))
+    short = look < land  # nothing looks back from there, so nothing is played before it
+    if short:
         land = look
-        short = 1  # nothing looks back from there, so nothing is played before it
+    else:
+        again = max(land, due) + calm(stage)
     shifts = []
     for cycle in cycles:
         rounds = (land - cycle.first.at + short * (cycle.period - 1)) // cycle.period
         if rounds > 0:
             shifts += [(entry, rounds * cycle.period) for entry in cycle.entries]
-    if not shifts:
-        return None
     agenda.shift(shifts)
-    return land + 1 if short else land + calm(stage)
+    return bool(shifts), again
+
+
+def _look(entry: Entry, way: int) -> tuple[int, int]:
+    """From when on the world is played for the sake of an entry, and until when."""
+    commits = entry.given is Timer.COMMIT
+    return (entry.at - way, entry.at + way) if commits else (entry.at, entry.at + 1)
 
 
 def _sorted_out(
@@ -92,7 +103,8 @@ def _sorted_out(
     soft: list[Entry] = []
     for entry in pending:
         cycle = _cycle_of(entry, hearts, loops) if entry.set_at >= recent else None
-        if isinstance(entry.holder, TimerKey) and entry.holder.kind is TimerKind.RETENTION:
+        retention = isinstance(entry.holder, TimerKey) and entry.holder.kind is TimerKind.RETENTION
+        if retention or entry.given is Timer.COMMIT:
             soft.append(entry)
         elif cycle is None or not entry.beat:
             hard.append(entry)

@@ -33,6 +33,7 @@ class World:
         nature: Nature | None = None,
         metadata_age: int = 0,
         skip: bool = False,
+        now: int = 0,
     ) -> None:
         """Starts the coordinator, and nothing else.
 
@@ -40,8 +41,10 @@ class World:
         :param metadata_age: how often a process looks at the cluster's topics, in milliseconds;
             0 for at once when they change
         :param skip: leave out heartbeats that cannot change anything
+        :param now: what the clock shows when the world begins
         """
         self._stage = Stage(nature or Steady(seed=seed))
+        self._stage.agenda.now = now
         self._node = Node(self._stage, config or GroupConfig(), seed)
         self._node.on_stop = self._break_links
         self._topics = dict(topics)
@@ -117,9 +120,8 @@ class World:
         if due < quiet_from:
             self._skip_from = quiet_from
             return False
-        again = wind.on(stage, self.processes.values(), limit)
-        self._skip_from = due + wind.calm(stage) if again is None else again
-        return again is not None
+        wound, self._skip_from = wind.on(stage, self.processes.values(), limit)
+        return wound
 
     def run_until_quiet(self, limit: int) -> bool:
         """Runs until nothing but heartbeats and polls has happened for a while, and nothing else

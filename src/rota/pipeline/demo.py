@@ -1,0 +1,132 @@
+"""The demo's evidence: a simulated day, written down as brokers of Kafka leave it behind.
+
+What comes of it is read like anybody's: folders of ``__consumer_offsets``, a broker's log, and
+samples of log ends. Nothing in the pipeline knows that nobody has lived it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+from rota.formats import journal
+from rota.group.coordinator import JOURNAL_PARTITIONS
+from rota.sim.brokerlog import Line
+from rota.sim.chance import mixed
+from rota.sim.day import DAY, GroupDay, Sample, broker, day, ends
+from rota.sim.shop import PLANS
+from rota.storage.log import Log, Pair
+
+TOPIC = "__consumer_offsets"
+START_MS = 1_794_700_800_000
+"""2026-11-15 00:00 UTC: the demo's day is always the same."""
+SEGMENT_BYTES = 512 * 1024
+LOGGER = "org.apache.kafka.coordinator.group.GroupMetadataManager"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """Where the day's evidence is."""
+
+    segments: Path
+    """The folder that has the ``__consumer_offsets-N`` folders."""
+    server_log: Path
+    """The brokers' lines about groups, as log4j writes them; times are UTC."""
+    ends: Path
+    """JSON lines: when (``t``), ``topic``, ``partition``, ``beginning`` and ``end``."""
+    start_ms: int
+    end_ms: int
+    groups: int
+    records: int
+    """How many records the journal has."""
+
+
+def write_day(
+    folder: Path,
+    *,
+    seed: int = 0,
+    start_ms: int = START_MS,
+    progress: Callable[[float], None] | None = None,
+) -> Day:
+    """Plays the day and writes it down in a new folder.
+
+    :param start_ms: a midnight, in milliseconds since 1970
+    :param progress: is told what share of the work is done
+    """
+    segments, server_log = folder / "kafka-logs", folder / "server.log"
+    samples = folder / "ends.jsonl"
+    folder.mkdir(parents=True, exist_ok=True)
+    records = _Journal()
+    said: list[tuple[int, str]] = []
+    for number, group in enumerate(day(seed=seed, start=start_ms), start=1):
+        records.take(group)
+        said += [(line.at, _logged(line, group.partition)) for line in group.log()]
+        if progress is not None:
+            progress(0.95 * number / len(PLANS))
+    count = records.write(segments, seed)
+    said.sort(key=itemgetter(0))
+    server_log.write_text("".join(line for _, line in said), encoding="utf-8")
+    _write_ends(samples, ends(seed=seed, start=start_ms))
+    if progress is not None:
+        progress(1.0)
+    return Day(
+        segments=segments,
+        server_log=server_log,
+        ends=samples,
+        start_ms=start_ms,
+        end_ms=start_ms + DAY,
+        groups=len(PLANS),
+        records=count,
+    )
+
+
+class _Journal:
+    """The journals of all groups, by the partition that they are in."""
+
+    def __init__(self) -> None:
+        self._batches: dict[int, list[tuple[int, list[Pair]]]] = defaultdict(list)
+
+    def take(self, group: GroupDay) -> None:
+        """Entries that were written at the same moment are one batch."""
+        own = self._batches[group.partition]
+        for at, entries in groupby(group.journal(), key=itemgetter(0)):
+            own.append((at, [journal.encode(entry) for _, entry in entries]))
+
+    def write(self, folder: Path, seed: int) -> int:
+        """Writes a folder for each partition, and tells how many records there are."""
+        topic_id = mixed(seed, 1).to_bytes(8, "big") + mixed(seed, 2).to_bytes(8, "big")
+        count = 0
+        for partition in range(JOURNAL_PARTITIONS):
+            target = folder / f"{TOPIC}-{partition}"
+            with Log(target, topic_id, segment_bytes=SEGMENT_BYTES) as log:
+                for at, pairs in sorted(self._batches.get(partition, ()), key=itemgetter(0)):
+                    log.append(pairs, at)
+                count += log.end
+        return count
+
+
+def _logged(line: Line, partition: int) -> str:
+    time = datetime.fromtimestamp(line.at // 1000, UTC)
+    return (
+        f"[{time:%Y-%m-%d %H:%M:%S},{line.at % 1000:03}] INFO [GroupCoordinator id="
+        f"{broker(partition)} topic={TOPIC} partition={partition}] {line.text} ({LOGGER})\n"
+    )
+
+
+def _write_ends(path: Path, samples: Iterable[Sample]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for at, topic, partition, beginning, end in samples:
+            row = {
+                "t": at,
+                "topic": topic,
+                "partition": partition,
+                "beginning": beginning,
+                "end": end,
+            }
+            file.write(json.dumps(row) + "\n")

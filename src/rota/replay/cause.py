@@ -1,0 +1,25 @@
+"""Why a group rebalanced, and how that is known.
+
+Where the broker's log has lines about a rebalance, it states the cause (:mod:`.stated`); else the
+cause is inferred from the journal (:mod:`.inferred`). The two are never mixed: a stated cause is
+not corrected by the journal, and an inferred one is not presented as stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rota.replay import inferred, stated
+from rota.replay.commit import Commits
+from rota.replay.fact import Explanation, LogLine, Step
+
+__all__ = ["Commits", "explain"]
+
+
+def explain(step: Step, commits: Commits, lines: Sequence[LogLine] = ()) -> Explanation:
+    """Why a step was taken.
+
+    ``commits`` are those of the group, ``lines`` the broker's about it in the order of its log: by
+    time, and as they stood in the file where times are equal.
+    """
+    return stated.explain(step, commits, lines) or inferred.explain(step, commits)

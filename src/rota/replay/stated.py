@@ -1,0 +1,310 @@
+"""Why a group rebalanced, as the broker's log states it.
+
+The first call to join names the cause; what else fell into the same rebalance is told beside it.
+A rebalance in which another strategy came to be used is still one of a member that joined or left,
+if that is what the log says; "strategy changed" is the cause only where a member that was already
+there came with other strategies.
+
+Some lines leave a cause open, and the generations decide:
+
+- a leader that rejoins because "cached metadata has changed" has seen partitions added, a new topic
+  that a pattern matches (its subscription changed), or what changed nothing for the group;
+- a consumer group's broker does not log why it raised the epoch, unless a member came or went:
+  else a subscription changed, or partitions were added;
+- a member that left without a reason may have left because it polled too late: clients before 3.2,
+  clients other than Java's and members of consumer groups give none. Whoever joined or committed
+  within its poll interval has polled; whoever comes back to a consumer group under the same id was
+  not closed. Where that decides nothing, the cause is unknown.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rota.replay.change import Change, change
+from rota.replay.commit import Commits, latest
+from rota.replay.fact import Cause, Evidence, Explanation, GenerationMember, Kind, LogLine, Step
+
+SLACK = 1_000
+"""How far a line may seem to be from the entry that it belongs to."""
+FORMER = 10_000
+"""A line with a step's number that is so much older is of a former life of the group."""
+TOLD = 5
+"""So many further reasons are told."""
+NO_REASON = "not provided"
+POLL_TIMEOUT = "poll timeout has expired"
+SECOND_ROUND = "need to revoke partitions"
+
+_ENDS = frozenset(("assigned", "emptied"))
+_PLAIN = (
+    ("Adding new member ", Cause.JOINED),
+    ("on heartbeat expiration", Cause.SILENT),
+    ("on pending sync request expiration", Cause.SILENT),
+    ("Group's selectedProtocol will change", Cause.STRATEGY),
+)
+"""What a reason holds that leaves nothing open."""
+_Told: TypeAlias = tuple[Cause, Cause | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """A step with what there is to explain it by."""
+
+    step: Step
+    commits: Commits
+    lines: Sequence[LogLine]
+    calls: tuple[int, ...]
+    """Which lines called the members to join, or raised the epoch: at least one."""
+    change: Change | None
+    """None where the generation before is none, or not known."""
+
+    @property
+    def first(self) -> LogLine:
+        return self.lines[self.calls[0]]
+
+    def just_before(self) -> list[LogLine]:
+        """The lines that led to the first call, latest first; they were written with it."""
+        found = []
+        for position in range(self.calls[0] - 1, -1, -1):
+            line = self.lines[position]
+            if line.what in ("preparing", "epoch", "target", *_ENDS):
+                break
+            if line.at < self.first.at - SLACK:
+                break
+            found.append(line)
+        return found
+
+    def member(self, member_id: str | None) -> GenerationMember | None:
+        """A member as it was before."""
+        members = self.step.before.members if self.step.before is not None else ()
+        return next((one for one in members if one.member_id == member_id), None)
+
+
+def explain(step: Step, commits: Commits, lines: Sequence[LogLine]) -> Explanation | None:
+    """What a group's lines, in the order of the log, say about a step; None if they say nothing."""
+    calls = _calls(step, lines)
+    if not calls:
+        return None
+    differs = None
+    if step.before is not None:
+        differs = change(step.before, step.rounds[0], step.after)
+    seen = _Evidence(step, commits, lines, calls, differs)
+    is_classic = step.after.kind is Kind.CLASSIC
+    cause, likely, said = _classic(seen) if is_classic else _consumer(seen)
+    further = [_words(lines[call]) for call in calls[1:] if not _is_second_round(lines[call])]
+    return Explanation(
+        cause=cause,
+        evidence=Evidence.STATED,
+        likely=likely,
+        reason="; then: ".join([said, *further[:TOLD]]),
+        started_at=seen.first.at,
+        joined_at=_joined_at(seen) if is_classic else None,
+    )
+
+
+def base_generation(step: Step) -> int:
+    """The generation that a step began from; where that is not known, the one before its own."""
+    known = step.from_generation
+    return step.rounds[0].generation - 1 if known is None else known
+
+
+def _calls(step: Step, lines: Sequence[LogLine]) -> tuple[int, ...]:
+    """The lines that called to join, or raised the epoch, from the first of a step to its last.
+
+    They are looked for from the end: a group that was deleted begins its numbers anew, so that a
+    line with a higher number than the one after it is of a former life.
+    """
+    base, end = base_generation(step), step.after
+    what, low, high = "epoch", base + 1, end.generation
+    if end.kind is Kind.CLASSIC:  # a call to join names the generation before
+        what, low, high = "preparing", base, end.generation - 1
+    found: list[int] = []
+    for position in range(bisect_right(lines, end.at + SLACK, key=_at) - 1, -1, -1):
+        line = lines[position]
+        number = line.generation
+        if line.what == "deleted" or (step.before is not None and line.at + SLACK < step.before.at):
+            break
+        if number is None:
+            continue
+        if line.what == what:
+            if number < low or (number > high and line.at < end.at - FORMER):
+                break
+            if number <= high:
+                found.append(position)
+                high = number
+        elif line.what in _ENDS and (
+            number <= base or (number >= end.generation and line.at < end.at - FORMER)
+        ):
+            break
+    return tuple(reversed(found))
+
+
+def _at(line: LogLine) -> int:
+    return line.at
+
+
+def _joined_at(seen: _Evidence) -> int | None:
+    """When all had joined the last round."""
+    for line in seen.lines[seen.calls[0] :]:
+        if line.at > seen.step.after.at + SLACK:
+            break
+        if line.what == "stabilized" and line.generation == seen.step.after.generation:
+            return line.at
+    return None
+
+
+def _classic(seen: _Evidence) -> _Told:
+    """By the first call to join."""
+    call = seen.first
+    said, reason = _words(call), call.reason or ""
+    for words, cause in _PLAIN:
+        if words in reason:
+            return cause, None, said
+    if "LeaveGroup" in reason:
+        return _left(seen, call)
+    if reason.startswith("Downgrade group "):
+        return _downgraded(seen, said)
+    if "metadata for " in reason or "re-joining group during" in reason:
+        return _rejoined(seen, call, said)
+    return Cause.UNKNOWN, _by_change(seen.change), said
+
+
+def _left(seen: _Evidence, call: LogLine) -> _Told:
+    """A member left by a request: the call gives its reason, or the line before does."""
+    client, member_id, said = call.client_reason, call.member_id, _words(call)
+    if client is None:
+        gone = [line for line in seen.just_before() if line.what == "left"]
+        if gone:
+            client, member_id = gone[0].client_reason, gone[0].member_id
+            said = f"{said} {_client(client)}" if client else said
+    if client is None or client == NO_REASON:
+        return _left_without_reason(seen, member_id, said)
+    return (Cause.SLOW_POLL if POLL_TIMEOUT in client else Cause.LEFT), None, said
+
+
+def _left_without_reason(seen: _Evidence, member_id: str | None, said: str) -> _Told:
+    """It was closed, or it left by itself because it polled too late."""
+    at = seen.first.at
+    member = seen.member(member_id)
+    if member is None or member.static_id is not None or not member.assigned:
+        return Cause.LEFT, None, said  # what is static falls silent, what is idle is not slow
+    polled = max(_joined_last(seen, member), latest(seen.commits, member.assigned, at) or 0)
+    if polled > at - (member.rebalance_timeout or 0):
+        return Cause.LEFT, None, said
+    if seen.step.after.kind is Kind.CONSUMER and _comes_back(seen, member.member_id):
+        return Cause.SLOW_POLL, None, f"{said} It came back under the same id."
+    if latest(seen.commits, member.assigned, at) is None:
+        return Cause.LEFT, None, said
+    return Cause.UNKNOWN, Cause.SLOW_POLL, f"{said} It had not committed for its poll interval."
+
+
+def _joined_last(seen: _Evidence, member: GenerationMember) -> int:
+    """When it surely was polling last, by what it joined; 0 if that is not known."""
+    before = seen.step.before
+    known = 0
+    if before is not None and before.kind is Kind.CLASSIC:
+        known = before.state_at or before.at
+    for line in seen.lines[: seen.calls[0]]:
+        if line.what == "joined" and line.member_id == member.member_id:
+            known = max(known, line.at)
+    return known
+
+
+def _comes_back(seen: _Evidence, member_id: str) -> bool:
+    """A consumer group's member names itself: under the same id it is the same process."""
+    for line in seen.lines[seen.calls[0] :]:
+        if line.what == "joined" and line.member_id == member_id:
+            return True
+    return False
+
+
+def _downgraded(seen: _Evidence, said: str) -> _Told:
+    """The last member of the consumer protocol is gone, and the group is a classic one again."""
+    for line in seen.just_before():
+        if line.what in ("left", "fenced"):
+            cause, likely, more = _gone(seen, line)
+            return cause, likely, f"{said} {more}"
+    return Cause.UNKNOWN, _by_change(seen.change), said
+
+
+def _rejoined(seen: _Evidence, call: LogLine, said: str) -> _Told:
+    """A member that was there joined again: with other topics, for new partitions, for nothing."""
+    client, differs = call.client_reason or NO_REASON, seen.change
+    is_leader = "re-joining group during" in (call.reason or "")
+    if client.startswith("subscription has changed") or "current subscription" in client:
+        return Cause.SUBSCRIPTION, None, said
+    if differs is not None and SECOND_ROUND not in client:
+        changed = any(one.member_id == call.member_id for one in differs.resubscribed)
+        if changed or (differs.found and "metadata" in client):
+            return Cause.SUBSCRIPTION, None, said
+        if differs.grown and is_leader:
+            return Cause.PARTITIONS, None, said
+    if is_leader:
+        return Cause.LEADER, None, said
+    if differs is not None and differs.strategy and differs.same_members:
+        return Cause.STRATEGY, None, said
+    return Cause.UNKNOWN, _by_change(differs), said
+
+
+def _consumer(seen: _Evidence) -> _Told:
+    """By the line with which the epoch was raised first."""
+    said = _words(seen.first)
+    if seen.step.before is None and seen.step.known_before:
+        return Cause.JOINED, None, said
+    for line in seen.just_before():
+        match line.what:
+            case "joined" if seen.member(line.member_id) is None:  # else it only joined again
+                return Cause.JOINED, None, line.text
+            case "left" | "fenced":
+                return _gone(seen, line)
+            case "subscribed":
+                return Cause.SUBSCRIPTION, None, line.text
+            case "replaced" if seen.change is not None and not seen.change.resubscribed:
+                return Cause.STRATEGY, None, line.text  # it came with the other protocol
+            case "scanned":
+                said = f"{line.text} {said}"
+                break
+            case _:
+                continue
+    cause = _by_change(seen.change)
+    return cause or Cause.UNKNOWN, None, said
+
+
+def _gone(seen: _Evidence, line: LogLine) -> _Told:
+    """A consumer group's member left, or was put out."""
+    if line.what == "fenced":
+        late = "failed to transition" in (line.reason or "")  # it did not give up what it had to
+        return (Cause.SLOW_POLL if late else Cause.SILENT), None, line.text
+    if line.client_reason is not None and line.client_reason != NO_REASON:
+        late = POLL_TIMEOUT in line.client_reason
+        return (Cause.SLOW_POLL if late else Cause.LEFT), None, line.text
+    return _left_without_reason(seen, line.member_id, line.text)
+
+
+def _by_change(differs: Change | None) -> Cause | None:
+    """What the generations show, where a line leaves it open."""
+    if differs is None:
+        return None
+    if differs.came and not differs.went:
+        return Cause.JOINED
+    if differs.resubscribed or differs.found:
+        return Cause.SUBSCRIPTION
+    return Cause.PARTITIONS if differs.grown else None
+
+
+def _is_second_round(call: LogLine) -> bool:
+    return SECOND_ROUND in (call.client_reason or "")
+
+
+def _words(call: LogLine) -> str:
+    """The broker's own words."""
+    if call.what != "preparing" or not call.reason:
+        return call.text
+    return f"{call.reason}{'; ' + _client(call.client_reason) if call.client_reason else ''}"
+
+
+def _client(reason: str) -> str:
+    return f"client reason: {reason}"

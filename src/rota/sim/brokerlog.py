@@ -1,0 +1,259 @@
+"""What a broker of Kafka 4.3 would have logged about a group, in its own words.
+
+Made of a world's trace: the coordinator's notes say what happened and why, and here it is worded as
+Kafka's group coordinator words it, so that whatever reads a broker's log reads this one too. The
+members stand for Java's consumers, so their reasons are put into the words of those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from rota.errors import Code
+from rota.group.event import Happened
+from rota.group.state import State
+from rota.model.entry import GroupSaved
+from rota.model.reply import JoinReply
+from rota.sim.trace import Record, What
+
+NOT_PROVIDED = "not provided"
+REASONS = {
+    "the member is new": NOT_PROVIDED,
+    "the subscription changed": "subscription has changed",
+    "the subscription changed while joining": (
+        "received assignment does not match the current subscription"
+    ),
+    "the topics' metadata changed": "cached metadata has changed",
+    "partitions were taken away": "need to revoke partitions and re-join",
+    "the group rebalances": "group is already rebalancing",
+    "a commit met a rebalance": "offset commit failed since group is already rebalancing",
+    "the application has not polled in time": "consumer poll timeout has expired.",
+    "the application unsubscribed": "the consumer unsubscribed from all topics",
+    "the application closes": "the consumer is being closed",
+    "none given": NOT_PROVIDED,
+}
+"""A member's reasons, and those that Java's consumer gives."""
+GIVEN_ID = "the member has been given its id"
+API_NAMES = {
+    "join": "JOIN_GROUP",
+    "sync": "SYNC_GROUP",
+    "heartbeat": "HEARTBEAT",
+    "commit": "OFFSET_COMMIT",
+}
+_REFUSED = re.compile(r"(join|sync|heartbeat|commit) refused with \d+ (\w+)")
+_ADDED = re.compile(r"(.*) \(static id (.*)\)", re.DOTALL)
+_STATE = re.compile(r"(.*) \(group was (\w+)\)", re.DOTALL)
+_MEMBER = re.compile(
+    r"member (.*) (joins|has other metadata|leads and joins again); its reason: (.*)", re.DOTALL
+)
+_STATIC = re.compile(r"static member (.*) is back as (\S+)", re.DOTALL)
+_SILENT = re.compile(r"member (.*) is silent", re.DOTALL)
+EMPTY, PREPARING = State.EMPTY.value, State.PREPARING.value
+COMPLETING, STABLE = State.COMPLETING.value, State.STABLE.value
+
+
+class Line(NamedTuple):
+    """A line about a group."""
+
+    at: int
+    group: str
+    text: str
+
+
+def lines(trace: Iterable[Record]) -> list[Line]:
+    """What the broker logged about all groups of a world, in order."""
+    groups: dict[str, _Group] = {}
+    found: list[Line] = []
+    asked: dict[str, str] = {}
+    for record in trace:
+        group: str | None = None
+        match record.what:
+            case What.STARTED:
+                continue
+            case What.ASKED:
+                asked[record.who] = getattr(record.detail, "group", "")
+                continue
+            case What.ANSWERED:
+                group = asked.get(record.who)
+            case What.NOTE | What.JOURNAL:
+                group = record.who
+            case What.COORDINATOR:
+                for name, known in groups.items():
+                    found += [Line(record.at, name, text) for text in known.moved(record.detail)]
+                continue
+            case _:
+                continue
+        if group is not None:
+            known = groups.setdefault(group, _Group(group))
+            found += [Line(record.at, group, text) for text in known.see(record)]
+    return found
+
+
+class _Group:
+    """A group as the lines so far have it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.state = EMPTY
+        self.members = 0
+        self.leader: str | None = None
+        self.static: dict[str, str] = {}
+        """Static ids by member ids."""
+
+    def see(self, record: Record) -> Iterator[str]:
+        """The lines for something that happened."""
+        match record.what:
+            case What.NOTE:
+                assert isinstance(record.detail, tuple)
+                what, generation, text = record.detail
+                yield from self._noted(Happened(what), generation, text)
+            case What.JOURNAL if isinstance(record.detail, GroupSaved):
+                self.members = len(record.detail.members)
+            case What.ANSWERED if isinstance(record.detail, JoinReply):
+                if record.detail.code is Code.MEMBER_ID_REQUIRED:
+                    yield (
+                        f"Dynamic member with unknown member id joins group {self.name} in "
+                        f"{self.state} state. Created a new member id {record.detail.member_id} "
+                        "and requesting the member to rejoin with this id."
+                    )
+            case _:
+                pass
+
+    def moved(self, what: object) -> Iterator[str]:
+        """Something became of the coordinator."""
+        if what == "loaded":
+            self.state = STABLE if self.members else EMPTY
+            yield f"Loaded classic group {self.name} with {self.members} members."
+
+    def _noted(  # noqa: C901 (one case for each kind)
+        self, what: Happened, generation: int, text: str
+    ) -> Iterator[str]:
+        name = self.name
+        match what:
+            case Happened.ADDED:
+                yield self._added(text)
+            case Happened.PREPARING:
+                yield (
+                    f"Preparing to rebalance group {name} in state {PREPARING} with old generation "
+                    f"{generation} (reason: {self._reason(text)})."
+                )
+                self.state = PREPARING
+            case Happened.JOINED:
+                count = text.partition(" ")[0]
+                yield f"Stabilized group {name} generation {generation} with {count} members."
+                self.state = COMPLETING
+            case Happened.ASSIGNED:
+                yield self._assigned(generation, text)
+            case Happened.STABLE:
+                self.state = STABLE
+            case Happened.EMPTIED:
+                yield f"Group {name} with generation {generation} is now empty."
+                self.state = EMPTY
+            case Happened.LEFT:
+                member, _, reason = text.partition("; its reason: ")
+                self.static.pop(member, None)
+                yield (
+                    f"[Group {name}] Member {member} has left group through explicit `LeaveGroup` "
+                    f"request; client reason: {_in_java(reason, member)}"
+                )
+            case Happened.SILENT:
+                member = text.rpartition(" for ")[0]
+                self.static.pop(member, None)
+                yield f"Member {member} in group {name} has failed, removing it from the group."
+            case Happened.ABSENT:
+                why, _, members = text.partition(": ")
+                if why == "did not join in time":
+                    yield f"Group {name} removed dynamic members who haven't joined: [{members}]"
+            case Happened.REPLACED:
+                yield from self._replaced(text)
+            case _:
+                pass
+
+    def _added(self, text: str) -> str:
+        found = _ADDED.fullmatch(text)
+        assert found is not None, text
+        member, static = found.groups()
+        if static == "None":
+            return (
+                f"Pending dynamic member with id {member} joins group {self.name} in {self.state} "
+                "state. Adding to the group now."
+            )
+        self.static[member] = static
+        return (
+            f"Static member with groupInstanceId={static} and unknown member id joins group "
+            f"{self.name} in {self.state} state. Created a new member id {member} for this member "
+            "and added to the group."
+        )
+
+    def _replaced(self, text: str) -> Iterator[str]:
+        old, _, new = text.partition(" by ")
+        static = self.static.pop(old, "")
+        self.static[new] = static
+        if self.leader == old:
+            self.leader = new
+        yield (
+            f"Static member with groupInstanceId={static} and unknown member id joins group "
+            f"{self.name} in {self.state} state. Replacing previously mapped member {old} with "
+            "this groupInstanceId."
+        )
+        if self.state == STABLE:
+            yield (
+                "Static member which joins during Stable stage and doesn't affect the selected "
+                "protocol will not trigger a rebalance."
+            )
+
+    def _assigned(self, generation: int, text: str) -> str:
+        words = text.removeprefix("from ")
+        leader, _, rest = words.partition(" for ")
+        self.leader = leader
+        return (
+            f"Assignment received from leader {leader} for group {self.name} for generation "
+            f"{generation}. The group has {rest.partition(' ')[0]} members, {len(self.static)} of "
+            "which are static."
+        )
+
+    def _reason(self, text: str) -> str:
+        """Why a rebalance is prepared."""
+        found = _STATE.fullmatch(text)
+        assert found is not None, text
+        reason, state = found.groups()
+        if (told := _MEMBER.fullmatch(reason)) is not None:
+            return self._of_member(told[1], told[2], told[3], state)
+        if (told := _STATIC.fullmatch(reason)) is not None:
+            static, member = told.groups()
+            begin = f"Updating metadata for static member {member} with instance id {static}"
+            if state == STABLE:
+                begin = (
+                    f"Group's selectedProtocol will change because static member {member} with "
+                    f"instance id {static} joined with change of protocol"
+                )
+            return f"{begin}; client reason: {NOT_PROVIDED}"
+        if (told := _SILENT.fullmatch(reason)) is not None:
+            return f"removing member {told[1]} on heartbeat expiration."
+        what, _, members = reason.partition(": ")
+        if what == "members leave":
+            return f"explicit `LeaveGroup` request for ({members}) members."
+        if what == "did not sync in time":
+            return f"Removing [{members}] on pending sync request expiration"
+        return reason
+
+    def _of_member(self, member: str, what: str, reason: str, state: str) -> str:
+        told = f"client reason: {_in_java(reason, member)}"
+        if what == "joins":
+            static = self.static.get(member, "null")
+            return f"Adding new member {member} with group instance id {static}; {told}"
+        if state == STABLE and member == self.leader:
+            return f"Leader {member} re-joining group during {state}; {told}"
+        return f"Updating metadata for member {member} during {state}; {told}"
+
+
+def _in_java(reason: str, member: str) -> str:
+    """A member's reason as Java's consumer gives it."""
+    if reason == GIVEN_ID:
+        return f"need to re-join with the given member-id: {member}"
+    refused = _REFUSED.fullmatch(reason)
+    if refused is not None:
+        return f"encountered {refused[2]} from {API_NAMES[refused[1]]} response"
+    return REASONS.get(reason, reason)
