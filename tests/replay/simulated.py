@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,7 @@ def _events(rng: random.Random, member: Mapping[str, Any], session: int) -> list
     return events
 
 
+@cache
 def history(seed: int) -> History:
     """One scenario, played."""
     trace = rota.simulate(scenario(seed), seed=seed).trace
