@@ -126,6 +126,8 @@ def _is_astray(
     """It has something else than it was given, and not because it gave it up to join."""
     if joined.kind is not Kind.CLASSIC or joined.strategy in FORGETFUL:
         return False
+    if before.strategy != joined.strategy:
+        return False  # what one strategy gave, the other does not remember
     if new.owned_generation == before.generation:
         return False
     return _held(old.assigned) != _held(new.owned)

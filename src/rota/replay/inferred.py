@@ -96,6 +96,8 @@ class _Case:
             return "what happened between two samples is not known"
         if self.differs.due:
             return "another round was to follow anyway"
+        if self.differs.astray:
+            return f"{_named(self.differs.astray, 'had lost what it had')}, and may have been first"
         return None
 
 
@@ -126,8 +128,6 @@ def _came(case: _Case) -> tuple[Cause | None, str]:
     differs, who = case.differs, _named(case.differs.came, "joined")
     if differs.resubscribed or differs.grown or differs.shrunk:
         return None, f"{who}, and more has changed"
-    if differs.astray:
-        return None, f"{who}, and {_named(differs.astray, 'had lost what it had')}"
     return Cause.JOINED, who
 
 
@@ -162,8 +162,6 @@ def _went(case: _Case) -> tuple[Cause | None, str]:
         return None, f"{who}, and more has changed"
     if Kind.CONSUMER in (case.before.kind, case.first.kind):
         return None, f"{who}: by itself or put out"
-    if differs.astray:
-        return None, f"{who}, and {_named(differs.astray, 'had lost what it had')}"
     if all(_was_there(case, member) for member in differs.went):
         return Cause.LEFT, f"{who}, soon after a commit"
     return None, f"{who}, some time after its last commit"
