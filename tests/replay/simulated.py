@@ -13,6 +13,7 @@ import numpy as np
 import rota
 from rota.group.event import Happened
 from rota.model.entry import GroupSaved, OffsetCommitted
+from rota.model.request import Join
 from rota.replay.commit import Commits
 from rota.replay.fact import Cause, LogLine, Step, Written
 from rota.replay.serverlog import read as understood
@@ -95,6 +96,7 @@ def _events(rng: random.Random, member: Mapping[str, Any], session: int) -> list
                 {"partitions": {"t": partitions}},
                 {"restart": who, "down": f"{rng.choice((1, 5, 20))}s"},
                 {"deploy": "m", "down": "2s", "between": f"{rng.choice((1, 8))}s"},
+                {"coordinator_down": f"{rng.choice((1, 9))}s"},
             )
         )
         names += [what["join"]] if "join" in what else []
@@ -132,14 +134,31 @@ def _journal(trace: Sequence[Record]) -> tuple[list[Written], Commits]:
 
 def _causes(trace: Sequence[Record], found: Sequence[Step]) -> list[Cause | None]:
     """By the first call to join of each step, in the coordinator's own notes."""
-    notes = [record.detail for record in trace if record.what is What.NOTE]
+    notes = [_completed(record, trace) for record in trace if record.what is What.NOTE]
     return [_cause(notes, step) for step in found]
 
 
-def _cause(notes: Sequence[object], step: Step) -> Cause | None:
+def _completed(note: Record, trace: Sequence[Record]) -> tuple[str, int, str]:
+    """A member whose request is refused for the moment gives that as its reason to ask again: here
+    with the reason that it had before.
+    """
+    assert isinstance(note.detail, tuple)
+    what, generation, text = note.detail
+    if "join refused with " in text:
+        for record in trace:
+            if record.at > note.at:
+                break
+            if record.what is What.ASKED and isinstance(record.detail, Join):
+                asked = record.detail
+                is_retry = str(asked.reason).startswith("join refused")
+                if asked.member_id and asked.member_id in text and not is_retry:
+                    text = f"{note.detail[2]} after: {asked.reason}"
+    return what, generation, text
+
+
+def _cause(notes: Sequence[tuple[str, int, str]], step: Step) -> Cause | None:
     leaving = ""
     for note in notes:
-        assert isinstance(note, tuple)
         what, generation, text = note
         if Happened(what) is Happened.LEFT:
             leaving = text
