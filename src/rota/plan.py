@@ -13,6 +13,7 @@ import numpy as np
 from rota.assignors import exact
 from rota.assignors.claims import held_by_another, previous_owners
 from rota.assignors.interface import Assignor
+from rota.assignors.move import Fewest
 from rota.assignors.problem import BoolArray, Problem
 from rota.assignors.registry import StrategyList, common_protocol, resolve_all
 from rota.assignors.rules import Checked, assign_checked
@@ -249,9 +250,8 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
     @cached_property
     def _fewest(self) -> tuple[int, tuple[str, ...]]:
-        best = exact.solve(replace(self._before, racks=None), self._budget())
-        moved = (self._previous != UNASSIGNED) & (best.owners != self._previous)
-        return int(moved.sum()), best.notes
+        moves, in_time = Fewest(self._before).moves(self._previous, self._budget())
+        return moves, () if in_time else (exact.OUT_OF_TIME,)
 
     @property
     def moved_min(self) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from rota.assignors import exact
 from rota.assignors.claims import previous_owners
+from rota.assignors.move import Fewest, moved
 from rota.assignors.problem import Problem
 from rota.errors import FormatError
 from rota.formats import assignment, subscription
@@ -267,7 +267,7 @@ class _Reader:
         if under_way is None:
             return
         after = self._saved
-        moved, fewest = _moves(under_way.before, after, Cluster(self._counts))
+        moves, fewest = _moves(under_way.before, after, Cluster(self._counts))
         self.found.append(
             Rebalance(
                 start=under_way.start,
@@ -277,7 +277,7 @@ class _Reader:
                 generations=tuple(under_way.generations),
                 attempts=under_way.attempts,
                 members=len(after.owned),
-                moved=moved,
+                moved=moves,
                 moved_min=fewest,
                 orphaned=sum(
                     len(owned)
@@ -304,14 +304,13 @@ def _moves(before: _Settled, after: _Settled, cluster: Cluster) -> tuple[int, in
             for key, topics in after.topics.items()
         }
     )
-    problem = replace(Problem.of(cluster, group), racks=None)
+    problem = Problem.of(cluster, group)
     previous = previous_owners(problem)
     owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
     for position, key in enumerate(problem.members):
         owners[problem.layout.numbers(after.owned[key])] = position
-    owned = previous != UNASSIGNED
-    best = exact.solve(problem, lambda: False).owners
-    return int((owned & (owners != previous)).sum()), int((owned & (best != previous)).sum())
+    fewest, _ = Fewest(problem).moves(previous, lambda: False)
+    return moved(previous, owners), fewest
 
 
 def rebalances(

@@ -21,6 +21,7 @@ on counts of (pool of partitions, member):
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -53,12 +54,42 @@ def solve(problem: Problem, expired: Callable[[], bool]) -> Solution:
     if problem.racks is not None:
         network, pool_of, local = _most_local(problem.racks, network, pool_of, expired)
     held = Holdings.of(previous, pool_of, len(network.sizes), len(problem.members))
-    owned = _owned(network, held)
-    shares, fewest = keep_most(network, owned, expired if local else lambda: True)
+    shares, fewest = keep_most(network, _owned(network, held), expired if local else lambda: True)
     owners = expand(previous, pool_of, held, shares)
     if local:
         return Solution(owners=owners, notes=() if fewest else (OUT_OF_TIME,))
     return Solution(owners=owners, notes=(f"{OUT_OF_TIME} {NOT_MOST_LOCAL}",))
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Every most even assignment of a problem: what all questions after stickiness begin with."""
+
+    network: Network
+    pool_of: IntArray | None
+    """The pool of each partition; None: there is but one."""
+
+    @classmethod
+    def of(cls, problem: Problem) -> Balance:
+        """Those that the subscriptions allow."""
+        return cls(*_most_even(problem))
+
+    def most_kept(self, previous: IntArray, expired: Callable[[], bool]) -> tuple[int, bool]:
+        """How many partitions the stickiest of them leaves with their previous owners (-1: none);
+        and whether time sufficed to find it.
+        """
+        if not len(previous):
+            return 0, True
+        network = self.network
+        held = Holdings.of(previous, self.pool_of, len(network.sizes), len(network.low))
+        owned = _owned(network, held)
+        shares, in_time = keep_most(network, owned, expired)
+        kept = sum(
+            min(amount, share.get(pool, 0))
+            for mine, share in zip(owned, shares, strict=True)
+            for pool, amount in mine.items()
+        )
+        return kept, in_time
 
 
 def _most_even(problem: Problem) -> tuple[Network, IntArray | None]:

@@ -1,0 +1,240 @@
+"""A group at a moment as columns: who is in it, what each asks for, how many partitions there are.
+
+A history is told in terms of one :class:`Board`, which numbers every partition that the group's
+topics ever had, and everyone who was ever in the group. So an assignment is one array of numbers
+that outlives the members, and two of them are compared without a single name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from rota.assignors.move import Fewest
+from rota.assignors.problem import Claims, Problem
+from rota.formats.javahash import java_key
+from rota.model.membership import UNASSIGNED, Subscription
+from rota.model.topic import Cluster, IntArray, Layout
+from rota.replay.fact import Generation, GenerationMember, Held, Kind
+
+COOPERATIVE_STICKY = "cooperative-sticky"
+
+
+def identity(member: GenerationMember) -> str:
+    """By what a member is known from one generation to the next."""
+    return member.member_id if member.static_id is None else f"static {member.static_id}"
+
+
+def seen_counts(generation: Generation) -> dict[str, int]:
+    """How many partitions each topic has, by the highest number that anyone was given."""
+    found: dict[str, int] = {}
+    for member in generation.members:
+        for topic, numbers in member.assigned.items():
+            if numbers and numbers[-1] >= found.get(topic, 0):
+                found[topic] = numbers[-1] + 1
+    return found
+
+
+def followed(
+    generation: Generation, known: Mapping[str, int], seen: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """The partition counts after a generation, from those ``known`` before it.
+
+    They are not in the journal. A finished generation gives out every partition, so the highest
+    number tells; a cooperative round may withhold some, so there the largest count so far stands.
+    Topics that nobody asks for are as they were last ``seen``.
+    """
+    if seen is None:
+        seen = seen_counts(generation)
+    topics = frozenset().union(*{member.topics for member in generation.members})
+    counts = {topic: count for topic, count in known.items() if topic not in topics}
+    withholds = generation.kind is Kind.CLASSIC and generation.strategy == COOPERATIVE_STICKY
+    for topic in topics:
+        count = seen.get(topic, 0)
+        if withholds:
+            count = max(count, known.get(topic, 0))
+        if count:
+            counts[topic] = count
+    return counts
+
+
+def largest(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The largest count of each topic."""
+    most: dict[str, int] = {}
+    for one in counts:
+        for topic, count in one.items():
+            if count > most.get(topic, 0):
+                most[topic] = count
+    return most
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A member of a scene: ``number`` is who it is, throughout the history."""
+
+    number: int
+    member_id: str
+    static_id: str | None
+    topics: tuple[str, ...]
+
+
+class Board:
+    """Numbers for all partitions and for everyone who was ever there."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        topics = tuple(sorted(counts, key=java_key))
+        self.layout = Layout(topics, [counts[topic] for topic in topics])
+        self._numbers: dict[str, int] = {}
+        self._scenes: dict[tuple[object, ...], Scene] = {}
+
+    def number(self, name: str) -> int:
+        """Who this is."""
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    @property
+    def people(self) -> int:
+        """How many have a number."""
+        return len(self._numbers)
+
+    def scene(self, actors: Iterable[Actor], counts: Mapping[str, int]) -> Scene:
+        """The scene with these; the same one for the same."""
+        listed = tuple(sorted(actors, key=lambda actor: actor.number))
+        topics = {topic for actor in listed for topic in actor.topics}
+        wanted = {topic: counts[topic] for topic in sorted(topics) if topic in counts}
+        key = (listed, tuple(wanted.items()))
+        found = self._scenes.get(key)
+        if found is None:
+            found = self._scenes[key] = Scene(self, listed, wanted)
+        return found
+
+    def owners(self, held: Iterable[tuple[int, Held]]) -> IntArray:
+        """The owner of each partition, -1 for none."""
+        owners = np.full(self.layout.size, UNASSIGNED, dtype=np.int32)
+        starts, index = self.layout.starts, self.layout.index
+        for number, topics in held:
+            for topic, numbers in topics.items():
+                if numbers:
+                    owners[np.array(numbers) + starts[index[topic]]] = number
+        return owners
+
+
+class Scene:
+    """Members and partition counts, with what follows from them alone."""
+
+    def __init__(self, board: Board, actors: tuple[Actor, ...], counts: Mapping[str, int]) -> None:
+        self._board = board
+        self._cluster = Cluster(counts)
+        self.actors = actors
+        self.placed: dict[str, Placed] = {}
+        """What strategies without a memory give, by their names."""
+
+    @cached_property
+    def problem(self) -> Problem:
+        """Nobody says what it owns."""
+        return Problem.of(
+            self._cluster,
+            {
+                actor.member_id: Subscription(topics=actor.topics, static_id=actor.static_id)
+                for actor in self.actors
+            },
+        )
+
+    @cached_property
+    def people(self) -> IntArray:
+        """Who stands at each position of the problem's members; last, for nobody, -1."""
+        by_id = {actor.member_id: actor.number for actor in self.actors}
+        listed = [by_id[member] for member in self.problem.members]
+        return np.array([*listed, UNASSIGNED], dtype=np.int32)
+
+    @cached_property
+    def position(self) -> IntArray:
+        """The position of everyone, -1 for those who are not there; last, for nobody, -1."""
+        places = np.full(self._board.people + 1, UNASSIGNED, dtype=np.int32)
+        places[self.people[:-1]] = np.arange(len(self.actors), dtype=np.int32)
+        return places
+
+    @cached_property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """The board's number of each partition of the problem."""
+        layout, board = self.problem.layout, self._board.layout
+        if layout.topics == board.topics and layout.size == board.size:
+            return np.arange(layout.size)
+        starts = board.starts[[board.index[topic] for topic in layout.topics]]
+        if not len(starts):
+            return np.empty(0, dtype=np.int64)
+        within = np.arange(layout.size) - layout.starts[layout.topic_of]
+        numbers: npt.NDArray[np.int64] = starts[layout.topic_of] + within
+        return numbers
+
+    @cached_property
+    def fewest(self) -> Fewest:
+        """The fewest moves into this scene."""
+        return Fewest(self.problem)
+
+    @cached_property
+    def _all_partitions(self) -> IntArray:
+        return np.arange(self.problem.layout.size, dtype=np.int32)
+
+    def previous(self, owners: IntArray) -> IntArray:
+        """The board's owners as positions: -1 where they are gone or no longer subscribe."""
+        found: IntArray = self.position[owners[self.numbers]]
+        if len(self.problem.classes) > 1:
+            held = found != UNASSIGNED
+            may = self.problem.may_own(found[held], self._all_partitions[held])
+            found[np.flatnonzero(held)[~may]] = UNASSIGNED
+        return found
+
+    def living(self, owners: IntArray) -> int:
+        """How many of the board's partitions have an owner who is here."""
+        return int(np.count_nonzero(self.position[owners] != UNASSIGNED))
+
+    def everyone(self, placed: IntArray) -> IntArray:
+        """Positions as the board's owners."""
+        owners = np.full(self._board.layout.size, UNASSIGNED, dtype=np.int32)
+        owners[self.numbers] = self.people[placed]
+        return owners
+
+    def loads(self, placed: IntArray) -> npt.NDArray[np.int64]:
+        """How many partitions each member has."""
+        given = placed[placed != UNASSIGNED]
+        return np.bincount(given, minlength=len(self.actors))
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A placement in a scene, with what is often asked of it."""
+
+    positions: IntArray
+    owners: IntArray
+    """As numbers of the board."""
+    idle: int
+    most: int
+    least: int
+
+    @classmethod
+    def of(cls, scene: Scene, positions: IntArray) -> Placed:
+        """Counts loads."""
+        loads = scene.loads(positions).tolist()
+        return cls(
+            positions,
+            scene.everyone(positions),
+            loads.count(0),
+            max(loads, default=0),
+            min(loads, default=0),
+        )
+
+
+def claiming(problem: Problem, previous: IntArray) -> Claims:
+    """What members claim who own what they did; those who own nothing are new."""
+    rows = np.flatnonzero(previous != UNASSIGNED)
+    rows = rows[np.argsort(previous[rows], kind="stable")]
+    return Claims(
+        partition=rows.astype(np.int32),
+        member=previous[rows],
+        subscribed=np.ones(len(rows), dtype=np.bool_),
+        generation=np.zeros(len(problem.members), dtype=np.int32),
+    )

@@ -1,0 +1,207 @@
+"""What-if: a group's history under every policy that its operator could have chosen.
+
+Each policy is carried forward from its own previous result through the same history of members,
+subscriptions and partitions. The policy that was really used is replayed too, from what members
+then said they owned; it must come out as it did, or else the strategy is not one that Rota knows,
+and its rows are history itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from rota.assignors.move import moved
+from rota.model.membership import UNASSIGNED
+from rota.model.topic import IntArray
+from rota.replay import policy
+from rota.replay import turn as turns_of
+from rota.replay.fact import Generation, Step, WhatIf
+from rota.replay.placing import Placing, placing
+from rota.replay.policy import Policy, Protocol
+from rota.replay.reproduction import Reproduction, reproduce
+from rota.replay.restart import Causes, events, restarts
+from rota.replay.scene import Board, Placed, Scene, largest
+from rota.replay.turn import Turn
+
+
+def whatif(
+    generations: Sequence[Generation],
+    steps: Sequence[Step],
+    causes: Causes | None = None,
+    topic_ids: Mapping[str, bytes] | None = None,
+) -> list[WhatIf]:
+    """All rows of a group: the policy that was used, marked ``actual``, then all others.
+
+    :param generations: everything that is known of the group, in the order of the journal
+    :param steps: its rebalances
+    :param causes: why they were, by life and generation, as far as known: a member that fell
+        silent had been gone for its session timeout
+    :param topic_ids: the order of ids decides which partitions KIP-848's uniform moves
+    """
+    if not steps:
+        return []
+    reproduction = reproduce(steps, topic_ids or {})
+    rows = list(_actual(steps, reproduction))
+    if policy.is_of_consumers(generations):
+        again = Again(generations, steps, causes, topic_ids)
+        rows += again.under(policy.choices(reproduction.used, again.sessions))
+    return rows
+
+
+class Again:
+    """A group's history, ready to be played under any policy."""
+
+    def __init__(
+        self,
+        generations: Sequence[Generation],
+        steps: Sequence[Step],
+        causes: Causes | None = None,
+        topic_ids: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self._group = steps[0].after.group
+        self._causes = causes or {}
+        self._topic_ids = topic_ids or {}
+        self._history = turns_of.places(events(generations, steps))
+        self._returned = restarts([place.event for place in self._history], self._causes)
+        self.sessions = policy.session_timeouts(steps, self._returned)
+        """Session timeouts worth asking for static members."""
+
+    def under(self, choices: Iterable[Policy]) -> list[WhatIf]:
+        """The rows of these policies."""
+        listed = tuple(choices)
+        board = Board(largest(place.counts for place in self._history))
+        # all before the first is played: the board must know everyone
+        turns = {
+            session: self._turns(board, session)
+            for session in dict.fromkeys(choice.session_timeout for choice in listed)
+        }
+        return [
+            row
+            for choice in listed
+            for row in _carried(
+                self._group,
+                choice,
+                turns[choice.session_timeout],
+                placing(choice, self._topic_ids),
+                board,
+            )
+        ]
+
+    def _turns(self, board: Board, session: int | None) -> list[Turn]:
+        """With static members of this session timeout; None: with dynamic ones."""
+        if session is None:
+            return turns_of.dynamic(self._history, board)
+        return turns_of.static(self._history, board, self._returned, session, self._causes)
+
+
+def _actual(steps: Sequence[Step], reproduction: Reproduction) -> Iterator[WhatIf]:
+    label = policy.used_label(reproduction.used)
+    for step, cost in zip(steps, reproduction.costs, strict=True):
+        after = step.after
+        yield WhatIf(
+            group=after.group,
+            life=after.life,
+            to_generation=after.generation,
+            at=after.at,
+            policy=label,
+            actual=True,
+            happens=True,
+            moved=cost.moved,
+            moved_min=cost.moved_min,
+            stopped=cost.stopped,
+            idle_members=cost.idle_members,
+            spread=cost.most - cost.least,
+        )
+
+
+def _carried(
+    group: str, choice: Policy, turns: Sequence[Turn], place: Placing, board: Board
+) -> Iterator[WhatIf]:
+    """One row for each turn."""
+    label = choice.label
+    rebalance = _REBALANCE[choice.protocol]
+    nothing = np.full(board.layout.size, UNASSIGNED, dtype=np.int32)
+    owners = nothing
+    last = Placed(nothing, nothing, 0, 0, 0)
+    never = (0, 0, 0)
+    for turn in turns:
+        scene = turn.scene
+        if turn.afresh:
+            owners = nothing
+        happens = scene is not None and (turn.needed or choice.protocol is not Protocol.CONSUMER)
+        counted = never
+        if scene is not None and happens:
+            last, counted = rebalance(scene, owners, place)
+            owners = last.owners
+        yield WhatIf(
+            group=group,
+            life=turn.life,
+            to_generation=turn.generation,
+            at=turn.at,
+            policy=label,
+            actual=False,
+            happens=happens,
+            moved=counted[0],
+            moved_min=counted[1],
+            stopped=counted[2],
+            idle_members=last.idle,
+            spread=last.most - last.least,
+        )
+
+
+Counted = tuple[int, int, int]
+"""Moved, the fewest, stopped."""
+Rebalance = Callable[[Scene, IntArray, Placing], tuple[Placed, Counted]]
+
+
+def _fewest(scene: Scene, previous: IntArray) -> int:
+    return scene.fewest.moves(previous, lambda: False)[0]
+
+
+def _eager(scene: Scene, owners: IntArray, place: Placing) -> tuple[Placed, Counted]:
+    """Everything that a living member has is given up."""
+    previous = scene.previous(owners)
+    placed = place(scene, previous)
+    return placed, (
+        moved(previous, placed.positions),
+        _fewest(scene, previous),
+        scene.living(owners),
+    )
+
+
+def _consumer(scene: Scene, owners: IntArray, place: Placing) -> tuple[Placed, Counted]:
+    """The broker makes a new target, and members give up only what is not in theirs."""
+    previous = scene.previous(owners)
+    placed = place(scene, previous)
+    moves = moved(previous, placed.positions)
+    unwanted = scene.living(owners) - int(np.count_nonzero(previous != UNASSIGNED))
+    return placed, (moves, _fewest(scene, previous), moves + unwanted)
+
+
+ROUNDS = 8
+"""A cooperative rebalance is done in two; one of an algorithm that is not stable is cut off."""
+
+
+def _cooperative(scene: Scene, owners: IntArray, place: Placing) -> tuple[Placed, Counted]:
+    """What changes owner is first only taken away; the next round gives it out."""
+    previous = scene.previous(owners)
+    stopped = scene.living(owners) - int(np.count_nonzero(previous != UNASSIGNED))
+    held = previous
+    for _ in range(ROUNDS):
+        placed = place(scene, held)
+        withheld = (held != UNASSIGNED) & (held != placed.positions)
+        taken = int(np.count_nonzero(withheld))
+        stopped += taken
+        if not taken:
+            break
+        held = np.where(withheld, np.int32(UNASSIGNED), placed.positions)
+    return placed, (moved(previous, placed.positions), _fewest(scene, previous), stopped)
+
+
+_REBALANCE: Mapping[Protocol, Rebalance] = {
+    Protocol.EAGER: _eager,
+    Protocol.COOPERATIVE: _cooperative,
+    Protocol.CONSUMER: _consumer,
+}
