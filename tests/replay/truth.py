@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rota.formats import assignment
+from rota.formats import assignment, subscription
 from rota.group.event import Happened
 from rota.member.event import Call
 from rota.model.entry import GroupForgotten, GroupSaved, OffsetCommitted
@@ -35,6 +35,34 @@ _MEMBER = re.compile(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Who has what; a static member is known by its static id."""
+
+    given: Mapping[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, saved: GroupSaved) -> Owners:
+        keys = {one.member_id: one.static_id or one.member_id for one in saved.members}
+        return cls(
+            {keys[one.member_id]: _partitions(one.assignment) for one in saved.members},
+            {
+                keys[one.member_id]: subscription.decode(one.subscription).topics
+                for one in saved.members
+            },
+        )
+
+    def moved_from(self, before: Owners) -> int:
+        return sum(
+            partition not in self.given[key]
+            for key, partitions in before.given.items()
+            if key in self.given
+            for partition in partitions
+            if partition.topic in self.topics[key]
+        )
+
+
 @dataclass(slots=True)
 class Rebalance:
     """A rebalance that took place."""
@@ -45,8 +73,11 @@ class Rebalance:
     """Usually one: a coordinator that is restarted forgets its rebalance, and has another reason
     for the one that follows.
     """
+    before: Owners
     generations: list[int] = field(default_factory=list)
     emptied: bool = False
+    moved: int = 0
+    """Partitions that have another owner though theirs is there and wants them."""
 
     @property
     def shape(self) -> tuple[int, tuple[int, ...]]:
@@ -135,6 +166,7 @@ class _Reader:
         """Members whose reason to leave was that they polled too late."""
         self._owing: set[str] = set()
         """Members that must give partitions up and join again."""
+        self._owners = Owners()
         self._owned: dict[str, set[TopicPartition]] = {}
         self._ids: dict[str, str] = {}
         """The member that each process is."""
@@ -170,6 +202,7 @@ class _Reader:
         """Who has what it is not given any more, and nobody is given, has to give it up and join
         again, whatever else comes first.
         """
+        self._owners = Owners.of(saved)
         given = {member.member_id: _partitions(member.assignment) for member in saved.members}
         everything = frozenset[TopicPartition]().union(*given.values())
         self._leader = saved.leader
@@ -204,7 +237,7 @@ class _Reader:
         elif self._last is not None and (reason.endswith(TAKEN) or self._owing):
             self._open = self._last
         else:
-            self._open = Rebalance(now, self._number, self._causes(reason))
+            self._open = Rebalance(now, self._number, self._causes(reason), self._owners)
             self.found.append(self._open)
 
     def _ended(self, generation: int, *, emptied: bool) -> None:
@@ -212,6 +245,9 @@ class _Reader:
         self._number = generation
         if self._open is None:  # an empty group was loaded
             return
+        if emptied:
+            self._owners = Owners()
+        self._open.moved = self._owners.moved_from(self._open.before)
         self._open.generations.append(generation)
         self._open.emptied = emptied
         self._last, self._open = self._open, None
