@@ -36,10 +36,13 @@ import re
 
 from rota.replay.fact import LogLine
 
+_NUMBERS = range(-(2**31), 2**31)
+"""What a generation or an epoch can be."""
+
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _GROUP = r"(?P<group>.*)"
 _MEMBER = rf"(?P<member>.*?{_UUID}|.*?)"
-_GENERATION = r"(?P<generation>-?\d+)"
+_GENERATION = r"(?P<generation>-?[0-9]{1,10})"
 _PARTITION = r"(?: \([^()\s]+-\d+\))?"
 _LEAVE = r"through explicit `LeaveGroup`(?: request)?(?:; client reason: (?P<client_reason>.*))?"
 _STATE = r"in (?:state \w+|\w+ state)\."
@@ -216,15 +219,18 @@ _OF_GROUP: tuple[tuple[str, str], ...] = (
         rf"Computed a new target assignment for epoch {_GENERATION} with '.*?' assignor in"
         r" \d+ms(?:: .*)?\.?",
     ),
-    ("joined", rf"Member {_MEMBER} joins the (?:\w+) group using the (?P<reason>\w+) protocol\.?"),
     (
         "joined",
-        rf"Static member {_MEMBER} with instance id .* joins the \w+ group using the"
-        r" (?P<reason>\w+) protocol\.?",
+        rf"Member {_MEMBER} joins the \w+ group(?: using the (?P<reason>\w+) protocol)?\.?",
+    ),
+    (
+        "joined",
+        rf"Static member {_MEMBER} with instance id .* joins the \w+ group(?: using the"
+        r" (?P<reason>\w+) protocol)?\.?",
     ),
     (
         "replaced",
-        r"Static member with instance id .* re-joins the \w+ group using the \w+ protocol\."
+        r"Static member with instance id .* re-joins the \w+ group(?: using the \w+ protocol)?\."
         r" Created a new member (?P<member>.*) to replace the existing member (?P<reason>.*?)\.?",
     ),
     (
@@ -326,7 +332,9 @@ def understood(at: int, message: str) -> LogLine | None:
             continue
         found = rest.fullmatch(message, len(start))
         if found is not None:
-            return _line(at, what, found.groupdict(), message)
+            told = found.groupdict()
+            if int(told.get("generation") or 0) in _NUMBERS:
+                return _line(at, what, told, message)
     return None
 
 
