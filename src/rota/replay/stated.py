@@ -197,14 +197,16 @@ def _left_without_reason(seen: _Evidence, member_id: str | None, said: str) -> _
     member = seen.member(member_id)
     if member is None or member.static_id is not None or not member.assigned:
         return Cause.LEFT, None, said  # what is static falls silent, what is idle is not slow
-    polled = max(_joined_last(seen, member), latest(seen.commits, member.assigned, at) or 0)
+    committed = latest(seen.commits, member.assigned, at)
+    polled = max(_joined_last(seen, member), committed or 0)
     if polled > at - (member.rebalance_timeout or 0):
         return Cause.LEFT, None, said
     if seen.step.after.kind is Kind.CONSUMER and _comes_back(seen, member.member_id):
         return Cause.SLOW_POLL, None, f"{said} It came back under the same id."
-    if latest(seen.commits, member.assigned, at) is None:
-        return Cause.LEFT, None, said
-    return Cause.UNKNOWN, Cause.SLOW_POLL, f"{said} It had not committed for its poll interval."
+    if latest(seen.commits, member.assigned) is None:
+        return Cause.LEFT, None, said  # nobody commits here, so that nothing speaks for the other
+    likely = Cause.LEFT if committed is None else Cause.SLOW_POLL
+    return Cause.UNKNOWN, likely, f"{said} It had not committed for its poll interval."
 
 
 def _joined_last(seen: _Evidence, member: GenerationMember) -> int:
