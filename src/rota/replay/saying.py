@@ -205,6 +205,7 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
         rf".*? of group {_GROUP}\. Consumer group coordinator is not aware of the subscribed"
         r" topics\.?",
     ),
+    ("Operation ", "noted", r"[\w-]+ with \w+\(groupId='(?P<group>.*?)', (?P<reason>\w+=.*)"),
     ("Skipped the materialization of ", "noted", rf".*? in group {_GROUP} with topic .*"),
     ("[Group ", "noted", rf"{_GROUP}\] Pending member {_MEMBER} has left group {_LEAVE}"),
     ("[Group ", "left", rf"{_GROUP}\] Member {_MEMBER} has left group {_LEAVE}"),
@@ -271,16 +272,24 @@ _OF_MEMBER: tuple[tuple[str, str], ...] = (
     ("noted", r".*"),
 )
 
-_BY_START = tuple(
-    (start, what, re.compile(rest, re.DOTALL)) for start, what, rest in _SHAPES
-) + tuple(
-    ("[GroupId ", what, re.compile(rf"{_GROUP}{end}{rest}", re.DOTALL))
-    for end, shapes in (
-        (r"\] ", _OF_GROUP),
-        (r"\]\[MemberId (?P<member>[^\]]*)\] ", _OF_MEMBER),
-    )
-    for what, rest in shapes
+_ALL = (
+    *_SHAPES,
+    *(("[GroupId ", what, rf"{_GROUP}\] {rest}") for what, rest in _OF_GROUP),
+    *(
+        ("[GroupId ", what, rf"{_GROUP}\]\[MemberId (?P<member>[^\]]*)\] {rest}")
+        for what, rest in _OF_MEMBER
+    ),
 )
+_KEY = 6
+"""So many letters of its beginning find the shapes that a sentence can have."""
+_BY_KEY = {
+    key: tuple(
+        (start, what, re.compile(rest, re.DOTALL))
+        for start, what, rest in _ALL
+        if start[:_KEY] == key
+    )
+    for key in {start[:_KEY] for start, _, _ in _ALL}
+}
 
 _ABOUT_MEMBER = tuple(
     re.compile(shape, re.DOTALL)
@@ -319,6 +328,17 @@ _OF_NO_GROUP = (
     "Already loading ",
     "Execution of ",
     "onUnloaded group with an unknown group type ",
+    "The write event ",
+    "The coordinator ",
+    "The state machine of the coordinator ",
+    "Ignored load completion ",
+    "Ignored unloading ",
+    "Failed to load metadata ",
+    "Failed to unload coordinator ",
+    "Failed to write ",
+    "Replaying record ",
+    "Cannot load coordinator ",
+    "Operation ",
     "Loading of ",
     "Unloading of ",
 )
@@ -327,7 +347,7 @@ _OF_NO_GROUP = (
 
 def understood(at: int, message: str) -> LogLine | None:
     """What a coordinator's sentence says about a group; None where no known shape fits."""
-    for start, what, rest in _BY_START:
+    for start, what, rest in _BY_KEY.get(message[:_KEY], ()):
         if not message.startswith(start):
             continue
         found = rest.fullmatch(message, len(start))
