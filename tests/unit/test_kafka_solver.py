@@ -172,7 +172,7 @@ class TestJavasOrder:
         ],
     )
     def test_walk_over_a_table(self, count: int, order: list[int]) -> None:
-        assert walk([f"member-{number:02}" for number in range(count)]).tolist() == order
+        assert walk(tuple(f"member-{number:02}" for number in range(count))).tolist() == order
 
     def test_a_set_that_has_grown_does_not_shrink(self) -> None:
         small, grown = PartitionSet(java_hash("orders")), PartitionSet(java_hash("orders"))

@@ -163,3 +163,11 @@ def test_two_of_one_name_are_refused() -> None:
 def test_an_empty_list_is_refused() -> None:
     with pytest.raises(InputError, match="the list of strategies is empty"):
         resolve_all([])
+
+
+@pytest.mark.parametrize(
+    "name", ["uniform", "org.apache.kafka.coordinator.group.assignor.UniformAssignor"]
+)
+def test_the_brokers_own_strategies_are_not_for_members(name: str) -> None:
+    with pytest.raises(UnknownStrategy, match=r"is the broker's own \(KIP-848\)"):
+        resolve(name)

@@ -7,6 +7,7 @@ import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from rota.assignors import server
 from rota.assignors.cooperative import CooperativeSticky
 from rota.assignors.interface import Assignor
 from rota.assignors.range import Range
@@ -130,6 +131,12 @@ def _load(strategy: str) -> object:
         return _loaded(strategy, point.load)
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=strategy):
         return _loaded(strategy, point.load)
+    if strategy.startswith(server.JAVA_PACKAGE) or strategy in server.KNOWN:
+        raise UnknownStrategy(
+            f"strategy {strategy!r} is the broker's own (KIP-848), chosen by its "
+            "group.consumer.assignors or a consumer's group.remote.assignor: no member can run it; "
+            f"a member's strategies are {', '.join(known())}"
+        )
     names = {name.rpartition(".")[2].lower(): name for name in (*JAVA_CLASSES, *known())}
     near = difflib.get_close_matches(strategy.rpartition(".")[2].lower(), names, n=1)
     raise UnknownStrategy(

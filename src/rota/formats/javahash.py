@@ -5,7 +5,9 @@ Java writes topics in these orders, so equal bytes need the same ones.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 CAPACITY = 16
 LOAD_FACTOR = 0.75
@@ -28,6 +30,7 @@ def java_sorted(texts: Iterable[str]) -> list[str]:
     return sorted(listed) if all(map(str.isascii, listed)) else sorted(listed, key=java_key)
 
 
+@lru_cache(maxsize=2**16)  # members and topics come again in every rebalance
 def java_hash(text: str) -> int:
     """``String.hashCode``: a polynomial in 31 over UTF-16 code units, signed 32 bits."""
     units = text.encode("latin-1") if text.isascii() else _utf16(text)
@@ -41,13 +44,18 @@ def _utf16(text: str) -> memoryview:
     return memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
 
 
+def _spread(hashes: Sequence[int]) -> list[int]:
+    """Hash codes as a table uses them: the upper half folded into the lower."""
+    words = [value & 0xFFFFFFFF for value in hashes]
+    return [value ^ (value >> 16) for value in words]
+
+
 class _Table:
     """Positions of keys in buckets; doubles like a ``HashMap``, keeping order inside buckets."""
 
-    def __init__(self, keys: Sequence[str]) -> None:
-        hashes = [java_hash(key) & 0xFFFFFFFF for key in keys]
-        self.spread = [value ^ (value >> 16) for value in hashes]
-        self.buckets: list[list[int]] = [[] for _ in range(CAPACITY)]
+    def __init__(self, hashes: Sequence[int], capacity: int = CAPACITY) -> None:
+        self.spread = _spread(hashes)
+        self.buckets: list[list[int]] = [[] for _ in range(capacity)]
 
     def bucket(self, position: int) -> list[int]:
         return self.buckets[self.spread[position] & (len(self.buckets) - 1)]
@@ -73,8 +81,50 @@ class _Table:
 
 def hash_map_order(keys: Sequence[str]) -> list[int]:
     """Positions of distinct keys in the order a ``HashMap`` filled by ``put`` gives them."""
-    table = _Table(keys)
-    for position in range(len(keys)):
+    return put_order([java_hash(key) for key in keys])
+
+
+def hash_set_order(hashes: Sequence[int], announced: int | None = None) -> list[int]:
+    """The same of a ``HashSet`` made from a collection, out of the hash codes of its elements.
+
+    ``announced`` is the size that the collection states, where it gives fewer in the end.
+    """
+    size = len(hashes) if announced is None else announced
+    capacity = CAPACITY
+    while capacity < size * 4 // 3 + 1:
+        capacity *= 2
+    return put_order(hashes, capacity)
+
+
+def put_order(hashes: Sequence[int], capacity: int = CAPACITY) -> list[int]:
+    """The same of distinct keys with these hash codes, in a table of at first this capacity."""
+    if _may_crowd(hashes, capacity):
+        return _put_one_by_one(hashes, capacity)
+    while len(hashes) > LOAD_FACTOR * capacity:
+        capacity *= 2
+    spread = _spread(hashes)
+    # a table that grows keeps the order inside its buckets, and so does this sort
+    return sorted(range(len(hashes)), key=lambda position: spread[position] & (capacity - 1))
+
+
+def _may_crowd(hashes: Sequence[int], capacity: int) -> bool:
+    """Is there, at any size of a small table, a bucket with so many keys that the table grows?"""
+    while capacity < SMALL_TABLE and len(hashes) > CROWDED:
+        first = _spread(hashes[: int(LOAD_FACTOR * capacity) + 1])
+        buckets = [value & (capacity - 1) for value in first]
+        if len(set(buckets)) + CROWDED <= len(buckets) and (
+            max(Counter(buckets).values()) > CROWDED
+        ):
+            return True
+        if len(hashes) <= LOAD_FACTOR * capacity:
+            return False
+        capacity *= 2
+    return False
+
+
+def _put_one_by_one(hashes: Sequence[int], capacity: int) -> list[int]:
+    table = _Table(hashes, capacity)
+    for position in range(len(hashes)):
         bucket = table.bucket(position)
         bucket.append(position)
         table.grow_if_crowded(len(bucket) > CROWDED)
@@ -89,7 +139,7 @@ def computed_map_order(keys: Sequence[str], *, looked_up_after: bool) -> list[in
     That method puts a new key at the head of its bucket and makes room before it looks, not after
     it inserts; so it matters whether another call came after the last new key.
     """
-    table = _Table(keys)
+    table = _Table([java_hash(key) for key in keys])
     for position in range(len(keys)):
         if table.full(position):
             table.grow()

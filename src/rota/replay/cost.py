@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from rota.replay.scene import (
     Placed,
     followed,
     identity,
+    largest,
     seen_counts,
 )
 
@@ -41,12 +42,7 @@ BUILT_IN_EAGER = frozenset({"range", "roundrobin", "sticky"})
 def cost(step: Step) -> Cost:
     """Counts a step; one that began from nothing, or from what is not known, moved nothing."""
     after = step.after
-    generations = [*step.rounds] if step.before is None else [step.before, *step.rounds]
-    members = [member for one in generations for member in one.members]
-    board = Board(seen_counts(member.assigned for member in members))
-    known: dict[str, int] = {}
-    for one in generations:
-        known = followed(one, known)
+    board, known = _partitions(step)
     scene = board.scene(
         (
             Actor(board.number(identity(member)), member.member_id, None, member.topics)
@@ -68,6 +64,16 @@ def cost(step: Step) -> Cost:
         most=placed.most,
         least=placed.least,
     )
+
+
+def _partitions(step: Step) -> tuple[Board, Mapping[str, int]]:
+    """All partitions that anyone had, and how many there are in the end."""
+    generations = step.rounds if step.before is None else (step.before, *step.rounds)
+    seen = [seen_counts(one) for one in generations]
+    known: dict[str, int] = {}
+    for one, counts in zip(generations, seen, strict=True):
+        known = followed(one, known, counts)
+    return Board(largest(seen)), known
 
 
 def _owners(board: Board, generation: Generation | None) -> IntArray:
@@ -93,7 +99,7 @@ def _given_up(before: Generation, after: Generation) -> int:
         if old is None:
             continue
         total += _size(old.assigned)
-        if not acts_eagerly(before, after, old, member):
+        if not acts_eagerly(before, after, member):
             total -= _common(old.assigned, member.assigned)
     return total
 
@@ -109,9 +115,7 @@ def _common(one: Held, other: Held) -> int:
     )
 
 
-def acts_eagerly(
-    before: Generation, after: Generation, old: GenerationMember, new: GenerationMember
-) -> bool:
+def acts_eagerly(before: Generation, after: Generation, new: GenerationMember) -> bool:
     """Whether a member gave everything up before it joined.
 
     With cooperative-sticky it does so while its list has an eager strategy too: it then says that
@@ -141,13 +145,17 @@ def observed_protocol(step: Step) -> str | None:
     if after.strategy in BUILT_IN_EAGER:
         return EAGER
     behaved = {
-        acts_eagerly(before, now, had[identity(member)], member)
+        acts_eagerly(before, now, member)
         for before, now in _pairs(step)
-        for had in ({identity(member): member for member in before.members},)
-        for member in now.members
-        if identity(member) in had
-        and any(t in member.topics for t in had[identity(member)].assigned)
+        for member in _with_something_to_keep(before, now)
     }
     if not behaved:
         return None if after.strategy == COOPERATIVE_STICKY else EAGER
     return EAGER if behaved == {True} else COOPERATIVE
+
+
+def _with_something_to_keep(before: Generation, now: Generation) -> Iterator[GenerationMember]:
+    had = {identity(member): member.assigned for member in before.members}
+    for member in now.members:
+        if any(topic in member.topics for topic in had.get(identity(member), ())):
+            yield member

@@ -31,7 +31,7 @@ from rota.model.entry import (
     TopicsSaved,
 )
 from rota.replay.classic import CONSUMER, held
-from rota.replay.course import Course
+from rota.replay.course import Course, ahead
 from rota.replay.fact import Generation, GenerationMember, Held, Kind, Mark, Written
 from rota.replay.library import Signs, library
 from rota.replay.ownership import NOTHING
@@ -69,6 +69,8 @@ class Modern:
         """Static ids whose member is gone, with no new epoch since."""
         self._replacing: set[str] = set()
         """Members that came back under a vacant static id, and have no target yet."""
+        self._worked = False
+        """There was a target for somebody since the group was last empty."""
 
     def see(self, written: Written, entry: ModernEntry) -> None:  # noqa: C901, PLR0912 (one case each)
         """An entry of the group, but for its tombstone."""
@@ -85,6 +87,7 @@ class Modern:
                 self._came(written, entry)
             case TargetSaved():
                 self._targets[entry.member_id] = self._held(entry.topics)
+                self._worked = True
                 if entry.member_id in self._replacing:
                     self._replaced(written, entry.member_id)
             case TargetForgotten():
@@ -112,7 +115,7 @@ class Modern:
     def settle(self) -> None:
         """What compaction left is complete: the group's state is what all of it says."""
         self.quiet = False
-        if self._targets and self._target is not None:
+        if self._target is not None and self._targets:
             self._save(Mark.SETTLED, *self._target)
         elif self._epoch is not None and not self._members:
             self._save(Mark.EMPTIED, *self._epoch)
@@ -122,20 +125,19 @@ class Modern:
         self._epoch = written, entry.epoch
         self._vacant.clear()
         self._replacing.clear()
-        last = self._course.last
-        empty = not self._members and not self._targets
-        if empty and not self.quiet and last is not None and last.members:
-            self._save(Mark.EMPTIED, written, entry.epoch)
+        if self._worked and not self._members and not self._targets:
+            self._worked = False
+            if not self.quiet:
+                self._save(Mark.EMPTIED, written, entry.epoch)
 
     def _computed(self, written: Written, entry: TargetEpochSaved) -> None:
         self._target = written, entry.epoch
-        if self.converted:
-            self.converted = False
-            self._save(Mark.CONVERTED, written, entry.epoch)
-            # those that left while the classic group was rebalancing
+        converted, self.converted = self.converted, False
+        if self.quiet:
+            return
+        self._save(Mark.CONVERTED if converted else Mark.SETTLED, written, entry.epoch)
+        if converted:  # without those that left while the classic group was rebalancing
             self._course.ledger.keep(self._members.keys(), written.at)
-        elif not self.quiet:
-            self._save(Mark.SETTLED, written, entry.epoch)
 
     def _replaced(self, written: Written, member_id: str) -> None:
         """A static member is back under a new id, with the target it had."""
@@ -152,7 +154,10 @@ class Modern:
         self._course.ledger.hold(self._member(entry.member_id), has, written.at, epoch)
 
     def _save(self, mark: Mark, written: Written, number: int) -> None:
-        epoch = self._epoch
+        epoch, last = self._epoch, self._course.last
+        again = mark in {Mark.REPLACED, Mark.CONVERTED}
+        if last is not None and ahead(number, last.generation) < (0 if again else 1):
+            self._course.begin_anew(written.at)  # epochs only grow in a group's life
         self._course.add(
             Generation(
                 group=self._course.group,

@@ -11,7 +11,7 @@ from rota.assignors.problem import Problem
 from rota.assignors.range import Range
 from rota.assignors.roundrobin import RoundRobin
 from rota.model.topic import IntArray
-from rota.replay.policy import Policy, Protocol
+from rota.replay.policy import EXACT, Policy, Protocol
 from rota.replay.scene import Placed, Scene, claiming
 
 Placing: TypeAlias = Callable[[Scene, IntArray], Placed]
@@ -28,7 +28,7 @@ def placing(policy: Policy, topic_ids: Mapping[str, bytes]) -> Placing:
             return _memoryless("range", lambda problem: assignor.solve(problem).owners)
         return _sticky(lambda problem: assignor.solve(problem).owners)
     if policy.sticky:
-        solver = exact.solve if policy.solver == "exact" else kafka.solve
+        solver = exact.solve if policy.solver == EXACT else kafka.solve
         return _sticky(lambda problem: solver(problem, _never).owners)
     dealt = Range() if policy.strategy == Range.name else RoundRobin()
     return _memoryless(policy.strategy, lambda problem: dealt.solve(problem).owners)
@@ -41,7 +41,7 @@ def _never() -> bool:
 def _memoryless(name: str, solve: Solve) -> Placing:
     """Who held what does not matter, so a scene is placed once."""
 
-    def place(scene: Scene, previous: IntArray) -> Placed:
+    def place(scene: Scene, _previous: IntArray) -> Placed:
         found = scene.placed.get(name)
         if found is None:
             found = scene.placed[name] = Placed.of(scene, solve(scene.problem))

@@ -2,9 +2,9 @@
 
 A policy has a name that people read and programs may parse: ``range``,
 ``cooperative-sticky, static 45s``, ``KIP-848 uniform``. Only a policy that was used may be more:
-``sticky (exact)`` where Rota's own solver placed, ``cooperative-sticky, eager`` while an eager
-strategy stands beside it in the members' lists, ``partly static``, or several, as in
-``range, then cooperative-sticky``.
+``sticky (exact)`` where Rota's own solver placed, ``range (other)`` where neither Rota's strategy
+of that name nor Java's did, ``cooperative-sticky, eager`` while an eager strategy stands beside it
+in the members' lists, ``partly static``, or several, as in ``range, then cooperative-sticky``.
 """
 
 from __future__ import annotations
@@ -27,8 +27,14 @@ CONSUMER_PROTOCOL = "consumer"
 """The protocol type of groups of consumers; others (Connect's) assign no partitions."""
 SENSIBLE = (45_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, LONGEST)
 """Session timeouts that a person would set."""
+SHORTEST_OF_BROKER = 45_000
+"""``group.consumer.min.session.timeout.ms``: that of KIP-848's groups is the broker's to say."""
 COVERED = 0.9
 """The share of restarts for which a session timeout should be long enough."""
+
+
+KAFKA, EXACT, OTHER = "kafka", "exact", "other"
+"""Solvers: Java's, Rota's own, and one that neither is."""
 
 
 class Protocol(enum.StrEnum):
@@ -57,8 +63,9 @@ class Policy:
     membership: Membership = Membership.DYNAMIC
     session_timeout: int | None = None
     """In milliseconds; only of static members. None: as the broker has it."""
-    solver: str = "kafka"
-    """Who places in the sticky family: Java's consumers, or Rota's own solver, ``exact``."""
+    solver: str = KAFKA
+    """Who places in the sticky family: Java's consumers, or Rota's own solver, ``exact``. Of a
+    policy that was used also ``other``: not as Rota would."""
 
     @property
     def label(self) -> str:
@@ -66,8 +73,8 @@ class Policy:
         name = self.strategy
         if self.protocol is Protocol.CONSUMER:
             name = f"KIP-848 {name}"
-        if self.solver == "exact":
-            name += " (exact)"
+        if self.solver != KAFKA:
+            name += f" ({self.solver})"
         if self.strategy == COOPERATIVE_STICKY and self.protocol is Protocol.EAGER:
             name += ", eager"
         if self.membership is not Membership.DYNAMIC:
@@ -94,7 +101,7 @@ class Policy:
 COOPERATIVE_STICKY = "cooperative-sticky"
 
 _LABEL = re.compile(
-    r"(?P<broker>KIP-848 )?(?P<strategy>.*?)(?P<exact> \(exact\))?(?P<eager>, eager)?"
+    r"(?P<broker>KIP-848 )?(?P<strategy>.*?)(?: \((?P<solver>exact|other)\))?(?P<eager>, eager)?"
     r"(?:, (?P<membership>static|partly static)(?: (?P<time>\d+(?:ms|s|min)))?)?",
     re.DOTALL,
 )
@@ -126,7 +133,7 @@ def parse(label: str) -> Policy:
         protocol=protocol,
         membership=Membership(found["membership"] or "dynamic"),
         session_timeout=_milliseconds(found["time"]),
-        solver="exact" if found["exact"] else "kafka",
+        solver=found["solver"] or KAFKA,
     )
 
 
@@ -147,14 +154,18 @@ def last_used(label: str) -> Policy:
     return parse(label.rpartition(", then ")[2])
 
 
-def used_by(steps: Sequence[Step], solver: str = "kafka") -> tuple[Policy, ...]:
-    """What a group used: each policy once, in the order in which they were used last."""
+def used_by(steps: Sequence[Step], solver: str = KAFKA) -> tuple[Policy, ...]:
+    """What a group used: each policy once, in the order in which they were used last.
+
+    ``solver`` is the one that places as it was: of the sticky family, or not at all.
+    """
     found: dict[Policy, None] = {}
     behaved = _protocols(steps)
     for step, protocol in zip(steps, behaved, strict=True):
         if step.after.members:
             policy = _policy_of(step.after, protocol)
-            policy = replace(policy, solver=solver) if policy.sticky else policy
+            if policy.sticky or (solver == OTHER and policy.known):
+                policy = replace(policy, solver=solver)
             found.pop(policy, None)
             found[policy] = None
     return tuple(found)
@@ -211,23 +222,28 @@ def choices(used: Sequence[Policy], sessions: Sequence[int]) -> tuple[Policy, ..
 
     A group placed by Rota's own solver would be so under another strategy of the family too.
     """
-    solver = "exact" if any(policy.solver == "exact" for policy in used) else "kafka"
+    solver = EXACT if any(policy.solver == EXACT for policy in used) else KAFKA
     protocols = {COOPERATIVE_STICKY: Protocol.COOPERATIVE}
     strategies = [
         Policy(strategy=name, protocol=protocols.get(name, Protocol.EAGER)) for name in BUILT_IN
     ]
     strategies = [replace(one, solver=solver) if one.sticky else one for one in strategies]
     strategies += [Policy(strategy=name, protocol=Protocol.CONSUMER) for name in SERVER_STRATEGIES]
-    static = [
-        replace(policy, membership=Membership.STATIC, session_timeout=session)
-        for session in sessions
-        for policy in strategies
-    ]
+    static = [_static(policy, session) for session in sessions for policy in strategies]
     own = sessions[0] if sessions else None
     taken = {used_label(used)}
-    if len(used) == 1 and used[0].membership is Membership.STATIC:
-        taken.add(replace(used[0], session_timeout=used[0].session_timeout or own).label)
-    return tuple(policy for policy in (*strategies, *static) if policy.label not in taken)
+    if len(used) == 1:
+        taken.add(replace(used[0], solver=KAFKA).label)
+        if used[0].membership is Membership.STATIC:
+            taken.add(replace(used[0], session_timeout=used[0].session_timeout or own).label)
+    every = dict.fromkeys((*strategies, *static))
+    return tuple(policy for policy in every if policy.label not in taken)
+
+
+def _static(policy: Policy, session: int) -> Policy:
+    if policy.protocol is Protocol.CONSUMER:
+        session = max(session, SHORTEST_OF_BROKER)
+    return replace(policy, membership=Membership.STATIC, session_timeout=session)
 
 
 def is_of_consumers(generations: Iterable[Generation]) -> bool:

@@ -9,22 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from rota.assignors import server
-from rota.assignors.cooperative import CooperativeSticky
 from rota.assignors.interface import ColumnarAssignor
 from rota.assignors.problem import Problem
-from rota.assignors.range import Range
-from rota.assignors.roundrobin import RoundRobin
-from rota.assignors.sticky import Sticky
-from rota.errors import UnknownStrategy
-from rota.model.membership import GroupAssignment, Placement, Subscription
-from rota.model.topic import NO_PARTITIONS, Cluster, Partitions
+from rota.assignors.registry import BUILT_IN, resolve
+from rota.model.membership import UNASSIGNED, GroupAssignment, Placement, Subscription
+from rota.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 from rota.replay.cost import cost
 from rota.replay.fact import Cost, Generation, Held, Kind, Step
-from rota.replay.policy import Policy, used_by
+from rota.replay.policy import EXACT, KAFKA, OTHER, Policy, used_by
 from rota.replay.scene import followed, identity
 
-SOLVERS = ("kafka", "exact")
+SOLVERS = (KAFKA, EXACT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,35 +36,41 @@ class Reproduction:
 
 
 def reproduce(steps: Sequence[Step], topic_ids: Mapping[str, bytes]) -> Reproduction:
-    """Plays all steps with the solver that gives what happened."""
+    """Plays all steps with the solver that gives what happened: the very partitions, or at least
+    as many moved, stopped and placed.
+    """
     happened = tuple(cost(step) for step in steps)
+    found: Reproduction | None = None
     for solver in SOLVERS:
         used = used_by(steps, solver)
-        costs = replayed(steps, happened, solver, topic_ids)
-        if costs == happened:
-            return Reproduction(used, costs, exact=True)
-        if not any(policy.sticky for policy in used):
+        costs, same = replayed(steps, happened, solver, topic_ids)
+        if costs == happened and (same or found is None):
+            found = Reproduction(used, costs, exact=True)
+        if same or not any(policy.sticky for policy in used):
             break
-    return Reproduction(used_by(steps), happened, exact=False)
+    return found or Reproduction(used_by(steps, OTHER), happened, exact=False)
 
 
 def replayed(
     steps: Sequence[Step], happened: Sequence[Cost], solver: str, topic_ids: Mapping[str, bytes]
-) -> tuple[Cost, ...] | None:
-    """What each step costs when a strategy places it again; None at the first that differs."""
+) -> tuple[tuple[Cost, ...], bool]:
+    """What each step costs when a strategy places it again, as far as it costs the same; and
+    whether it gave everyone the same partitions.
+    """
     counts: Mapping[str, int] = {}
-    costs = []
+    costs: list[Cost] = []
+    same = True
     life = -1
     for step, was in zip(steps, happened, strict=True):
         if step.after.life != life:
             counts, life = {}, step.after.life
         again, counts = _again(step, counts, solver, topic_ids)
-        if again is None:
-            return None
-        costs.append(was if again is step else cost(again))
-        if costs[-1] != was:
-            return None
-    return tuple(costs)
+        if again is not step:
+            same = False
+            if again is None or cost(again) != was:
+                break
+        costs.append(was)
+    return tuple(costs), same
 
 
 def _again(
@@ -103,16 +107,32 @@ def _placed(
     if assignor is None:
         return None
     problem = Problem.of(Cluster(counts), _subscriptions(generation, before))
-    placement = Placement(problem.layout, problem.members, assignor.solve(problem).owners)
-    given = GroupAssignment(placement)
-    members = []
-    for member in generation.members:
-        held = given[member.member_id].partitions.by_topic()
-        same = held == {topic: tuple(n) for topic, n in member.assigned.items() if n}
-        members.append(member if same else replace(member, assigned=held))
-    if all(new is old for new, old in zip(members, generation.members, strict=True)):
+    owners = assignor.solve(problem).owners
+    happened = _given(problem, generation)
+    if happened is not None and np.array_equal(owners, happened):
         return generation
+    given = GroupAssignment(Placement(problem.layout, problem.members, owners))
+    members = (
+        replace(member, assigned=given[member.member_id].partitions.by_topic())
+        for member in generation.members
+    )
     return replace(generation, members=tuple(members))
+
+
+def _given(problem: Problem, generation: Generation) -> IntArray | None:
+    """Who was given what, in terms of the problem; None where it has no such partition."""
+    layout = problem.layout
+    owners = np.full(layout.size, UNASSIGNED, dtype=np.int32)
+    position = {member: at for at, member in enumerate(problem.members)}
+    for member in generation.members:
+        for topic, numbers in member.assigned.items():
+            place = layout.index.get(topic)
+            if not numbers:
+                continue
+            if place is None or numbers[-1] >= layout.counts[place]:
+                return None
+            owners[np.array(numbers) + layout.starts[place]] = position[member.member_id]
+    return owners
 
 
 def _assignor(
@@ -120,21 +140,10 @@ def _assignor(
 ) -> ColumnarAssignor | None:
     name = generation.strategy or ""
     if generation.kind is Kind.CONSUMER:
-        try:
-            return server.resolve(name, topic_ids=topic_ids)
-        except UnknownStrategy:
-            return None
-    match name:
-        case Range.name:
-            return Range()
-        case RoundRobin.name:
-            return RoundRobin()
-        case Sticky.name:
-            return Sticky(solver=solver)
-        case CooperativeSticky.name:
-            return CooperativeSticky(solver=solver)
-        case _:
-            return None
+        known = name in server.KNOWN
+        return server.resolve(name, topic_ids=topic_ids) if known else None
+    found = resolve(name, solver=solver) if name in BUILT_IN else None
+    return found if isinstance(found, ColumnarAssignor) else None
 
 
 def _subscriptions(generation: Generation, before: Generation | None) -> dict[str, Subscription]:

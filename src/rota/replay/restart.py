@@ -169,7 +169,7 @@ def _by_name(
 def _in_turn(
     absent: Sequence[_Absent],
     coming: Sequence[GenerationMember],
-    staying: Sequence[GenerationMember],
+    staying: Sequence[GenerationMember],  # noqa: ARG001 (strangers are compared with nobody)
 ) -> list[tuple[_Absent, GenerationMember]]:
     """The longest absent first, of those that asked for the same topics."""
     pairs = []

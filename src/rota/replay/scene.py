@@ -7,7 +7,7 @@ that outlives the members, and two of them are compared without a single name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rota.assignors.move import Fewest
-from rota.assignors.problem import BoolArray, Claims, Problem
-from rota.formats.javahash import java_key, java_sorted
+from rota.assignors.problem import Claims, Problem
+from rota.formats.javahash import java_key
 from rota.model.membership import UNASSIGNED, Subscription
 from rota.model.topic import Cluster, IntArray, Layout
 from rota.replay.fact import Generation, GenerationMember, Held, Kind
@@ -29,36 +29,47 @@ def identity(member: GenerationMember) -> str:
     return member.member_id if member.static_id is None else f"static {member.static_id}"
 
 
-def seen_counts(helds: Iterable[Held]) -> dict[str, int]:
-    """How many partitions each topic has, by the highest number that anyone holds."""
+def seen_counts(generation: Generation) -> dict[str, int]:
+    """How many partitions each topic has, by the highest number that anyone was given."""
     found: dict[str, int] = {}
-    for held in helds:
-        for topic, numbers in held.items():
-            if numbers:
-                found[topic] = max(found.get(topic, 0), numbers[-1] + 1)
+    for member in generation.members:
+        for topic, numbers in member.assigned.items():
+            if numbers and numbers[-1] >= found.get(topic, 0):
+                found[topic] = numbers[-1] + 1
     return found
 
 
-def counts_after(generation: Generation, known: Mapping[str, int]) -> dict[str, int]:
-    """The partition counts of the topics that a generation subscribes to.
+def followed(
+    generation: Generation, known: Mapping[str, int], seen: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """The partition counts after a generation, from those ``known`` before it.
 
     They are not in the journal. A finished generation gives out every partition, so the highest
-    number tells; a cooperative round may withhold some, so there the largest count ``known`` so
-    far stands.
+    number tells; a cooperative round may withhold some, so there the largest count so far stands.
+    Topics that nobody asks for are as they were last ``seen``.
     """
-    found = seen_counts(member.assigned for member in generation.members)
-    topics = {topic for member in generation.members for topic in member.topics}
+    if seen is None:
+        seen = seen_counts(generation)
+    topics = frozenset().union(*{member.topics for member in generation.members})
+    counts = {topic: count for topic, count in known.items() if topic not in topics}
     withholds = generation.kind is Kind.CLASSIC and generation.strategy == COOPERATIVE_STICKY
-    if withholds:
-        found = {topic: max(found.get(topic, 0), known.get(topic, 0)) for topic in topics}
-    return {topic: found[topic] for topic in topics if found.get(topic)}
+    for topic in topics:
+        count = seen.get(topic, 0)
+        if withholds:
+            count = max(count, known.get(topic, 0))
+        if count:
+            counts[topic] = count
+    return counts
 
 
-def followed(generation: Generation, known: Mapping[str, int]) -> dict[str, int]:
-    """The same with the topics that this generation does not speak of, as they were last seen."""
-    topics = {topic for member in generation.members for topic in member.topics}
-    unspoken = {topic: count for topic, count in known.items() if topic not in topics}
-    return unspoken | counts_after(generation, known)
+def largest(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The largest count of each topic."""
+    most: dict[str, int] = {}
+    for one in counts:
+        for topic, count in one.items():
+            if count > most.get(topic, 0):
+                most[topic] = count
+    return most
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,30 +231,10 @@ class Placed:
 def claiming(problem: Problem, previous: IntArray) -> Claims:
     """What members claim who own what they did; those who own nothing are new."""
     rows = np.flatnonzero(previous != UNASSIGNED)
-    rows = rows[np.argsort(previous[rows], kind="stable")].astype(np.int32)
+    rows = rows[np.argsort(previous[rows], kind="stable")]
     return Claims(
-        partition=rows,
+        partition=rows.astype(np.int32),
         member=previous[rows],
         subscribed=np.ones(len(rows), dtype=np.bool_),
         generation=np.zeros(len(problem.members), dtype=np.int32),
     )
-
-
-def sorted_members(generation: Generation) -> Iterator[GenerationMember]:
-    """In the order of their ids, as Java has it."""
-    by_id = {member.member_id: member for member in generation.members}
-    return (by_id[member_id] for member_id in java_sorted(by_id))
-
-
-__all__ = [
-    "Actor",
-    "Board",
-    "BoolArray",
-    "Placed",
-    "Scene",
-    "claiming",
-    "counts_after",
-    "identity",
-    "seen_counts",
-    "sorted_members",
-]

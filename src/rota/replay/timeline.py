@@ -25,7 +25,7 @@ from rota.replay.course import Course
 from rota.replay.fact import Generation, Kind, Ownership, Written
 from rota.replay.modern import Modern, is_classic
 from rota.replay.step import steps
-from rota.replay.window import Window, edge, window
+from rota.replay.window import Window, at_once, edge, window
 
 __all__ = ["Timeline", "generations", "read", "steps"]
 
@@ -54,13 +54,12 @@ def read(group: str, records: Iterable[Written], topic_names: Mapping[bytes, str
             case OffsetCommitted(topic=topic, topic_id=topic_id):
                 if topic_id is not None:
                     names.setdefault(topic_id, topic)
-            case TopicsSaved(topics=topics):
-                for one in topics:
-                    names.setdefault(one.topic_id, one.topic)
             case OffsetForgotten() | Foreign():
                 pass
-            case _:
+            case entry:
                 own.append(written)
+                if isinstance(entry, TopicsSaved):
+                    names.update((one.topic_id, one.topic) for one in entry.topics)
     reader = _Reader(group, own, names)
     reader.run()
     return Timeline(
@@ -115,27 +114,20 @@ class _Reader:
                 self._modern.see(written, entry)
 
     def _leave_classic(self, position: int, written: Written) -> None:
-        following = self._at_once(position)
-        if following is None or not isinstance(following.entry, MembershipSaved):
+        following = at_once(self._records, position)
+        if not isinstance(following, MembershipSaved):
             self.course.forget(written, Kind.CLASSIC)
-        elif is_classic(following.entry):
+        elif is_classic(following):
             self._modern.converted = True
         else:  # it was empty: a consumer group takes its name, and counts anew
             self.course.begin_anew(written.at)
 
     def _leave_modern(self, position: int, written: Written) -> None:
-        following = self._at_once(position)
+        following = at_once(self._records, position)
         self._modern.end()
-        if following is None or not isinstance(following.entry, GroupSaved):
+        if not isinstance(following, GroupSaved):
             self.course.forget(written, Kind.CONSUMER)
-        elif is_new(following.entry):
+        elif is_new(following):
             self.course.begin_anew(written.at)
         else:
             self._converted = True
-
-    def _at_once(self, position: int) -> Written | None:
-        """What was written in the same breath."""
-        if position + 1 == len(self._records):
-            return None
-        written, following = self._records[position], self._records[position + 1]
-        return following if following.offset == written.offset + 1 else None

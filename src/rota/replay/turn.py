@@ -54,15 +54,6 @@ def places(history: Sequence[Event]) -> list[Place]:
     return found
 
 
-def most_partitions(history: Iterable[Place]) -> dict[str, int]:
-    """The largest count of every topic."""
-    most: dict[str, int] = {}
-    for place in history:
-        for topic, count in place.counts.items():
-            most[topic] = max(most.get(topic, 0), count)
-    return most
-
-
 def dynamic(history: Sequence[Place], board: Board) -> list[Turn]:
     """Every member is known by its member id alone: the return of a static member is two
     rebalances, one when it goes and one when it is back.

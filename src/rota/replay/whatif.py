@@ -8,28 +8,28 @@ and its rows are history itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from rota.assignors.move import moved
 from rota.model.membership import UNASSIGNED
 from rota.model.topic import IntArray
-from rota.replay import policy, turn
-from rota.replay.turn import Place, Turn
-from rota.replay.fact import Cause, Generation, Step, WhatIf
+from rota.replay import policy
+from rota.replay import turn as turns_of
+from rota.replay.fact import Generation, Step, WhatIf
 from rota.replay.placing import Placing, placing
-from rota.replay.policy import Membership, Policy, Protocol
+from rota.replay.policy import Policy, Protocol
 from rota.replay.reproduction import Reproduction, reproduce
-from rota.replay.restart import events, restarts
-from rota.replay.scene import Board, Placed, Scene
+from rota.replay.restart import Causes, events, restarts
+from rota.replay.scene import Board, Placed, Scene, largest
+from rota.replay.turn import Turn
 
 
 def whatif(
     generations: Sequence[Generation],
     steps: Sequence[Step],
-    causes: Mapping[tuple[int, int], Cause] | None = None,
+    causes: Causes | None = None,
     topic_ids: Mapping[str, bytes] | None = None,
 ) -> list[WhatIf]:
     """All rows of a group: the policy that was used, marked ``actual``, then all others.
@@ -44,19 +44,56 @@ def whatif(
         return []
     reproduction = reproduce(steps, topic_ids or {})
     rows = list(_actual(steps, reproduction))
-    if not policy.is_of_consumers(generations):
-        return rows
-    history = turn.places(events(generations, steps))
-    returned = restarts([place.event for place in history], causes or {})
-    sessions = policy.session_timeouts(steps, returned)
-    board = Board(turn.most_partitions(history))
-    courses = Courses(history, board, {})
-    for session in sessions:
-        courses.static[session] = turn.static(history, board, returned, session, causes or {})
-    for choice in policy.choices(reproduction.used, sessions):
-        place = placing(choice, topic_ids or {})
-        rows += _carried(steps[0].after.group, choice, courses.of(choice), place, board)
+    if policy.is_of_consumers(generations):
+        again = Again(generations, steps, causes, topic_ids)
+        rows += again.under(policy.choices(reproduction.used, again.sessions))
     return rows
+
+
+class Again:
+    """A group's history, ready to be played under any policy."""
+
+    def __init__(
+        self,
+        generations: Sequence[Generation],
+        steps: Sequence[Step],
+        causes: Causes | None = None,
+        topic_ids: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self._group = steps[0].after.group
+        self._causes = causes or {}
+        self._topic_ids = topic_ids or {}
+        self._history = turns_of.places(events(generations, steps))
+        self._returned = restarts([place.event for place in self._history], self._causes)
+        self.sessions = policy.session_timeouts(steps, self._returned)
+        """Session timeouts worth asking for static members."""
+
+    def under(self, choices: Iterable[Policy]) -> list[WhatIf]:
+        """The rows of these policies."""
+        listed = tuple(choices)
+        board = Board(largest(place.counts for place in self._history))
+        # all before the first is played: the board must know everyone
+        turns = {
+            session: self._turns(board, session)
+            for session in dict.fromkeys(choice.session_timeout for choice in listed)
+        }
+        return [
+            row
+            for choice in listed
+            for row in _carried(
+                self._group,
+                choice,
+                turns[choice.session_timeout],
+                placing(choice, self._topic_ids),
+                board,
+            )
+        ]
+
+    def _turns(self, board: Board, session: int | None) -> list[Turn]:
+        """With static members of this session timeout; None: with dynamic ones."""
+        if session is None:
+            return turns_of.dynamic(self._history, board)
+        return turns_of.static(self._history, board, self._returned, session, self._causes)
 
 
 def _actual(steps: Sequence[Step], reproduction: Reproduction) -> Iterator[WhatIf]:
@@ -77,24 +114,6 @@ def _actual(steps: Sequence[Step], reproduction: Reproduction) -> Iterator[WhatI
             idle_members=cost.idle_members,
             spread=cost.most - cost.least,
         )
-
-
-@dataclass
-class Courses:
-    """The history as it goes under each kind of membership."""
-
-    history: Sequence[Place]
-    board: Board
-    static: dict[int, list[Turn]]
-    _dynamic: list[Turn] = field(default_factory=list)
-
-    def of(self, choice: Policy) -> list[Turn]:
-        """The rebalances that there are under a policy."""
-        if choice.membership is Membership.STATIC and choice.session_timeout is not None:
-            return self.static[choice.session_timeout]
-        if not self._dynamic:
-            self._dynamic = turn.dynamic(self.history, self.board)
-        return self._dynamic
 
 
 def _carried(

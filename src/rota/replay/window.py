@@ -8,7 +8,8 @@ is known after the first one, and that one tells the group's state. A consumer g
 spread over many keys, of which the epoch's is written last but one at every change: before the
 second epoch that is left, records of other keys may be missing, so that only the state which they
 make up together can be told, and from the second on all is there. Either way: the state at the
-window's begin is known, and all that followed is complete.
+window's begin is known, and all that followed is complete. (But for one thing: where a consumer
+group had just become a classic one, whose leaving brought that about is not known any more.)
 
 Commits have a key for each partition: :func:`complete_from` tells from where on all of them are
 there.
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from rota.model.entry import (
     CurrentForgotten,
     CurrentSaved,
+    Entry,
     EpochForgotten,
     EpochSaved,
     GroupForgotten,
@@ -82,16 +84,32 @@ def edge(records: Sequence[Written]) -> tuple[int, bool]:
         return start, False
     entry = records[start].entry
     if isinstance(entry, GroupSaved):
-        return 0, is_new(entry)
+        return start, start == 0 and is_new(entry)
     if _is_beginning(records, start):
-        return 0, True
-    epochs = 0
+        return start, start == 0
+    return _second_change(records, start), False
+
+
+def _second_change(records: Sequence[Written], start: int) -> int:
+    """Where the first change begins that is surely whole, and comes upon a settled group.
+
+    While the group is in a newer epoch than its target, members of that target may be gone: the
+    generation that a rebalance began from can then not be told.
+    """
+    epoch = target = None
     for position in range(start, len(records)):
-        entry = records[position].entry
-        epochs += isinstance(entry, EpochSaved)
-        if epochs == 2 or isinstance(entry, EpochForgotten):
-            return _change(records, start, position), False
-    return len(records), False
+        match records[position].entry:
+            case EpochSaved(epoch=number):
+                if epoch is not None and epoch == target:
+                    return _change(records, start, position)
+                epoch = number
+            case TargetEpochSaved(epoch=number):
+                target = number
+            case EpochForgotten():
+                return _change(records, start, position)
+            case _:
+                pass
+    return len(records)
 
 
 def _is_state(written: Written) -> bool:
@@ -113,32 +131,40 @@ def _is_state(written: Written) -> bool:
 def _is_beginning(records: Sequence[Written], start: int) -> bool:
     """The consumer group was made here.
 
-    Its first epoch is there, and in front of it just the member that made it, and such as wait for
-    their regular expression to be matched, which makes no epoch.
+    Its first epoch is there, and in front of it just the member that made it, or such as wait for
+    their regular expression to be matched: they have nothing yet, which is saved at once.
     """
-    waiting: set[str] = set()
+    waiting = 0
     for position in range(start, len(records)):
-        written, entry = records[position], records[position].entry
+        entry = records[position].entry
+        following = at_once(records, position)
         match entry:
-            case MembershipSaved() if entry.regex:
-                waiting.add(entry.member_id)
+            case MembershipSaved() if isinstance(following, CurrentSaved):
+                if following.epoch >= FIRST_EPOCH or not entry.regex:
+                    return False
+                waiting += 1
             case MembershipSaved():
-                following = records[position + 1] if position + 1 < len(records) else None
-                return (
-                    following is not None
-                    and following.offset == written.offset + 1
-                    and isinstance(following.entry, EpochSaved)
-                    and following.entry.epoch <= FIRST_EPOCH
-                )
-            case CurrentSaved() if entry.member_id in waiting and entry.epoch < FIRST_EPOCH:
-                pass
-            case RegexSaved() if waiting:
-                pass
+                made = isinstance(following, EpochSaved) and following.epoch <= FIRST_EPOCH
+                return made and not waiting
             case EpochSaved():
-                return bool(waiting) and entry.epoch <= FIRST_EPOCH
+                return waiting > 0 and entry.epoch <= FIRST_EPOCH
+            case CurrentSaved() | RegexSaved() | TopicsSaved() if waiting:
+                pass
             case _:
                 return False
-    return bool(waiting)
+    return waiting > 0
+
+
+def at_once(records: Sequence[Written], position: int) -> Entry | None:
+    """The entry that was written in the same breath as the one at a position, behind it; the topics
+    that Kafka before 4.1 wrote between a member and its epoch are passed over.
+    """
+    for following in range(position + 1, len(records)):
+        if records[following].offset != records[following - 1].offset + 1:
+            break
+        if not isinstance(records[following].entry, TopicsSaved):
+            return records[following].entry
+    return None
 
 
 def _change(records: Sequence[Written], start: int, position: int) -> int:

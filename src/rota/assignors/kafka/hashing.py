@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -12,13 +12,16 @@ from rota.model.topic import IntArray
 WORD = 0xFFFFFFFF
 
 
-def walk(members: Sequence[str]) -> IntArray:
+@lru_cache(maxsize=256)  # what would have been is asked many times of one group
+def walk(members: tuple[str, ...]) -> IntArray:
     """Positions of the members in the order in which Java walks a table of them.
 
     Members of one bucket stand in their own order, as if they had been inserted sorted: a
     leader's true order of insertion is that of the join response, which is not known here.
     """
-    return np.array(hash_map_order(members), dtype=np.int32)
+    order = np.array(hash_map_order(members), dtype=np.int32)
+    order.setflags(write=False)
+    return order
 
 
 def partition_spread(topic_hash: int, number: int) -> int:

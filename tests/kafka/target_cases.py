@@ -1,0 +1,190 @@
+"""Random histories of consumer groups (KIP-848), as Rota takes them and as TargetOracle reads
+them.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from random import Random
+
+from rota.assignors.interface import ColumnarAssignor
+from rota.assignors.problem import Problem
+from rota.assignors.rules import assign_checked
+from rota.assignors.uniform.table import TopicTable
+from rota.formats.javahash import java_sorted
+from rota.model.membership import GroupSubscription, Member
+from rota.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
+
+SMALLEST_TABLE = 12
+"""More topics than these make a member's table grow."""
+
+Owners = dict[str, dict[str, list[int]]]
+"""By member and topic."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A group when a target is computed; members own the target before it."""
+
+    counts: dict[str, int]
+    """Of the topics that are there; a name that is not has been subscribed to all the same."""
+    ids: dict[str, bytes]
+    members: tuple[Member, ...]
+
+    @cached_property
+    def problem(self) -> Problem:
+        return Problem.of(Cluster(self.counts), GroupSubscription.of(self.members))
+
+    def solved(self, assignor: ColumnarAssignor) -> IntArray:
+        """The target that Rota finds, its rules checked."""
+        group = GroupSubscription.of(self.members)
+        cluster = Cluster(self.counts)
+        placement = assign_checked(assignor, cluster, group, self.problem).result.placement
+        assert placement is not None
+        return placement.owners
+
+    @property
+    def step(self) -> str:
+        """As TargetOracle reads it."""
+        position = {topic: at for at, topic in enumerate(self.ids)}
+        topics = [
+            f"{topic},{urlsafe_b64encode(uuid).decode().rstrip('=')},{self.counts.get(topic, -1)}"
+            for topic, uuid in self.ids.items()
+        ]
+        problem = self.problem
+        named = TopicTable(problem, self.ids).walk
+        rank = {problem.layout.topics[topic]: at for at, topic in enumerate(named)}
+
+        def shown(member: Member) -> str:
+            # as a member has them that was given all at once: see rota.assignors.uniform.table
+            owned = sorted(member.owned, key=lambda one: (-rank.get(one.topic, 0), one.partition))
+            claims = "+".join(f"{position[one.topic]}.{one.partition}" for one in owned)
+            asked = "+".join(str(position[topic]) for topic in member.topics)
+            return f"{member.id},{member.static_id or ''},{member.rack or ''},{asked},{claims}"
+
+        by_id = {member.id: member for member in self.members}
+        listed = [shown(by_id[name]) for name in java_sorted(by_id)]
+        return f"{';'.join(topics)}||{';'.join(listed)}"
+
+    def after(self, owners: IntArray) -> Moment:
+        """The same with this target."""
+        layout, names = self.problem.layout, self.problem.members
+        given: Owners = {}
+        for number, owner in enumerate(owners.tolist()):
+            topic, partition = layout.at(number)
+            given.setdefault(names[owner], {}).setdefault(topic, []).append(partition)
+        members = (replace(m, owned=Partitions.of(given.get(m.id, {}))) for m in self.members)
+        return replace(self, members=tuple(members))
+
+    def following(self, before: Moment) -> Moment:
+        """The same where members own what they own ``before``; a static one by its static id."""
+        owned = {name: m.owned for m in before.members for name in (m.id, m.static_id) if name}
+        return replace(
+            self,
+            members=tuple(
+                replace(m, owned=owned.get(m.id) or owned.get(m.static_id or "") or NO_PARTITIONS)
+                for m in self.members
+            ),
+        )
+
+
+def moments(seed: int, assignor: ColumnarAssignor, *, equal: bool) -> Iterator[Moment]:
+    """The history of this seed: a new group, and then changes, each from Rota's own target."""
+    random = Random(f"{assignor.name} {equal} {seed}")
+    history = _History(random, equal=equal)
+    moment = history.first()
+    for _ in range(random.randint(2, 8)):
+        yield moment
+        settled = moment.after(moment.solved(assignor))
+        moment = history.changed(settled)
+
+
+class _History:
+    """Draws what happens to one group."""
+
+    def __init__(self, random: Random, *, equal: bool) -> None:
+        self._random = random
+        self._equal = equal
+        self._form = random.choice(("C{}", "consumer-{}", "é{}\U0001f600", "{}-{}", "{1:022x}"))
+        self._names = 0
+        self._static = random.choice((0.0, 0.0, 0.3, 1.0))
+        few = random.choice((1, 2, 3, 4, 6, 9, 16))
+        self._largest = random.choice((1, 4, 12, 40, 100))
+        topics = random.sample(("t", "u", "v", "orders", "clicks", "audit", "été"), min(few, 7))
+        topics += [f"topic-{random.getrandbits(30)}" for _ in range(few - len(topics))]
+        self._ids = {topic: random.randbytes(16) for topic in topics}
+        self._choices = [self._some(topics) for _ in range(random.choice((2, 3, 5, 12)))]
+
+    def first(self) -> Moment:
+        size = self._random.choice((1, 1, 2, 3, 4, 5, 8, 11, 14, 20, 27, 50))
+        counts = {topic: self._count() for topic in self._ids if self._random.random() < 0.97}
+        every = self._some(list(self._ids))
+        members = [self._member(every) for _ in range(size)]
+        return Moment(counts, self._ids, tuple(members))
+
+    def changed(self, moment: Moment) -> Moment:
+        """One to three things happen."""
+        for _ in range(self._random.choice((1, 1, 1, 2, 3))):
+            change = self._random.choices(
+                (self._join, self._leave, self._restart, self._grow, self._subscribe),
+                weights=(5, 5, 1, 1, 1 if self._equal else 3),
+            )[0]
+            moment = change(moment)
+        return moment
+
+    def _join(self, moment: Moment) -> Moment:
+        several = self._random.choice((1, 1, 1, 2, 9))
+        every = moment.members[0].topics
+        joined = [self._member(every) for _ in range(several)]
+        return replace(moment, members=(*moment.members, *joined))
+
+    def _leave(self, moment: Moment) -> Moment:
+        left = min(self._random.choice((1, 1, 1, 2, 7)), len(moment.members) - 1)
+        stay = self._random.sample(moment.members, len(moment.members) - left)
+        return replace(moment, members=tuple(stay))
+
+    def _restart(self, moment: Moment) -> Moment:
+        """Static members come back under other ids, and have the targets of the old ones."""
+        members = (replace(m, id=self._id()) if m.static_id else m for m in moment.members)
+        return replace(moment, members=tuple(members))
+
+    def _grow(self, moment: Moment) -> Moment:
+        topic = self._random.choice(list(self._ids))
+        grown = moment.counts.get(topic, 0) + self._random.choice((1, 3, self._largest))
+        return replace(moment, counts={**moment.counts, topic: grown})
+
+    def _subscribe(self, moment: Moment) -> Moment:
+        if self._equal:
+            every = self._some(list(self._ids))
+            so_far = moment.members[0].topics
+            if len(so_far) > SMALLEST_TABLE:  # a table stays as large as it was: not known
+                every = tuple(java_sorted({*every, *so_far}))
+            return replace(moment, members=tuple(replace(m, topics=every) for m in moment.members))
+        changing = self._random.choice(moment.members)
+        again = replace(changing, topics=self._random.choice(self._choices))
+        return replace(moment, members=tuple(again if m is changing else m for m in moment.members))
+
+    def _some(self, topics: list[str]) -> tuple[str, ...]:
+        some = self._random.random() > 0.03
+        return tuple(
+            java_sorted(self._random.sample(topics, self._random.randint(some, len(topics))))
+        )
+
+    def _count(self) -> int:
+        return self._random.randint(1, self._largest)
+
+    def _id(self) -> str:
+        self._names += 1
+        return self._form.format(self._names, self._random.getrandbits(80))
+
+    def _member(self, every: tuple[str, ...]) -> Member:
+        name = self._id()
+        return Member(
+            id=name,
+            topics=every if self._equal else self._random.choice(self._choices),
+            static_id=f"s{name}" if self._random.random() < self._static else None,
+            rack=self._random.choice((None, "r0", "r1")),
+        )

@@ -1,0 +1,172 @@
+"""Histories written down by hand, and simulated ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import rota
+from rota.replay.fact import Generation, GenerationMember, Held, Kind, Mark, Step, Written
+from rota.replay.step import steps
+from rota.replay.timeline import generations
+from rota.sim.result import Simulation
+from rota.sim.trace import What
+
+START = 1_790_000_000_000
+
+
+def member(name: str, assigned: Held | None = None, **fields: Any) -> GenerationMember:
+    """``pod-1#2`` is the second process of client ``pod-1``; ``s!pod`` has the static id ``s``."""
+    static, mark, rest = name.partition("!")
+    client = (rest if mark else name).partition("#")[0]
+    given: dict[str, Any] = {
+        "member_id": name,
+        "static_id": static if mark else None,
+        "client_id": client,
+        "client_host": "/10.0.0.1",
+        "session_timeout": 45_000,
+        "topics": ("t",),
+        "assigned": assigned or {},
+    }
+    return GenerationMember(**{**given, **fields})
+
+
+def generation(
+    number: int, members: Iterable[GenerationMember], strategy: str = "range", **fields: Any
+) -> Generation:
+    listed = tuple(members)
+    given: dict[str, Any] = {
+        "group": "g",
+        "kind": Kind.CLASSIC,
+        "life": 0,
+        "mark": Mark.SETTLED if listed else Mark.EMPTIED,
+        "at": START + 1_000 * number,
+        "offset": number,
+        "protocol_type": "consumer",
+        "strategy": strategy if listed else None,
+    }
+    return Generation(generation=number, members=listed, **{**given, **fields})
+
+
+def step(before: Generation | None, *rounds: Generation) -> Step:
+    return Step(before=before, rounds=rounds, unseen=0)
+
+
+@dataclass
+class Tale:
+    """A group under range, told second by second."""
+
+    partitions: Mapping[str, int] = field(default_factory=lambda: {"t": 12})
+    told: list[Generation] = field(default_factory=list)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def at(self, second: int, *names: str) -> Tale:
+        """These are in the group now."""
+        number = len(self.told) + 1
+        self.told.append(
+            generation(number, self._members(names), at=START + 1_000 * second, offset=number)
+        )
+        return self
+
+    def replaced(self, second: int, *names: str) -> Tale:
+        """A static member is back: the same generation with another id."""
+        last = self.told[-1]
+        held = {one.static_id: one.assigned for one in last.members}
+        members = [member(name, held[name.partition("!")[0]], **self.fields) for name in names]
+        number = last.generation
+        self.told.append(
+            generation(
+                number,
+                members,
+                at=START + 1_000 * second,
+                offset=len(self.told) + 1,
+                mark=Mark.REPLACED,
+            )
+        )
+        return self
+
+    def _members(self, names: Sequence[str]) -> list[GenerationMember]:
+        plain = [member(name, **self.fields) for name in names]
+        plan = rota.assign(
+            "range",
+            partitions=self.partitions,
+            members=[
+                rota.Member(id=one.member_id, topics=one.topics, static_id=one.static_id)
+                for one in plain
+            ],
+        )
+        return [member(name, plan[name], **self.fields) for name in names]
+
+    @property
+    def steps(self) -> list[Step]:
+        return steps(self.told)
+
+
+def journal(simulation: Simulation) -> list[Generation]:
+    """The generations of a simulated group, out of its journal."""
+    entries = [record for record in simulation.trace if record.what is What.JOURNAL]
+    return generations(
+        simulation.scenario.group,
+        [Written(at, record.at, record.detail) for at, record in enumerate(entries)],  # type: ignore[arg-type]
+        {},
+    )
+
+
+def scenario(seed: int) -> dict[str, object]:
+    """A group to which much happens: crashes, restarts, deploys, topics and partitions."""
+    dice = random.Random(seed)
+    topics = {f"t{number}": dice.randint(1, 12) for number in range(dice.randint(1, 4))}
+    names = list(topics)
+    mixed = dice.random() < 0.4
+    kinds: list[dict[str, object]] = [
+        {
+            "name": name,
+            "count": dice.randint(2, most),
+            "topics": dice.sample(names, dice.randint(1, len(names))) if chosen else names,
+            "static": dice.random() < 0.3,
+        }
+        for name, most, chosen in (("a", 5, False), ("b", 3, mixed))
+    ]
+    who = [f"{kind['name']}-{number}" for kind in kinds for number in range(2)]
+    events: list[dict[str, object]] = []
+    now = 60
+    for _ in range(dice.randint(2, 7)):
+        now += dice.randint(20, 120)
+        events += _happening(dice, now, dice.choice(who), topics, mixed=mixed)
+        now += 150
+    return {
+        "group": "g",
+        "duration": f"{now + 300}s",
+        "topics": {name: topics[name] - _added(events, name) for name in names},
+        "members": kinds,
+        "events": events,
+        "metadata_max_age": "30s",
+    }
+
+
+def _happening(
+    dice: random.Random, now: int, who: str, topics: dict[str, int], *, mixed: bool
+) -> list[dict[str, object]]:
+    at = f"{now}s"
+    name = dice.choice(list(topics))
+    happenings: list[list[dict[str, object]]] = [
+        [{"at": at, "crash": who}, {"at": f"{now + 100}s", "join": who}],
+        [{"at": at, "leave": who}, {"at": f"{now + 30}s", "join": who}],
+        [{"at": at, "restart": who, "down": f"{dice.choice([3, 20, 60])}s"}],
+        [{"at": at, "deploy": who[0], "down": "5s", "between": "20s"}],
+        [{"at": at, "partitions": {name: topics[name] + 2}}],
+    ]
+    if mixed:
+        chosen = dice.sample(list(topics), dice.randint(1, len(topics)))
+        happenings.append([{"at": at, "subscribe": who, "topics": chosen}])
+    happened = dice.choice(happenings)
+    if "partitions" in happened[0]:
+        topics[name] += 2
+    return happened
+
+
+def _added(events: Iterable[Mapping[str, object]], name: str) -> int:
+    grown = (event.get("partitions") for event in events)
+    return 2 * sum(name in topics for topics in grown if isinstance(topics, dict))
