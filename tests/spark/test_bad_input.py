@@ -6,6 +6,7 @@ One run over a folder with all of them, a partition each: what is wrong with one
 from __future__ import annotations
 
 import json
+import os
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
+from rota.cli.main import Exit, main
+from rota.cli.summary import as_json, print_summary
+from rota.errors import Unreachable
 from rota.formats import journal
 from rota.model.entry import Entry, GroupForgotten, OffsetForgotten
-from rota.pipeline.run import Evidence, Options, Stage, Summary, run
+from rota.pipeline.run import Evidence, Summary
 from rota.tables import TABLES, Table
 from tests.spark.journal_folder import START, Raw, batch_of, commit, member, saved, write
+from tests.spark.played import ran
 
 LONGEST = 32_767
 """Bytes of a string, in Kafka."""
@@ -75,7 +81,7 @@ def fill(folder: Path) -> None:
         OffsetForgotten(group="reborn", topic="t", partition=0), GroupForgotten(group="reborn"),
         saved("reborn", 1, member("b", 0)),
     ]  # fmt: skip
-    write(folder, 3, batch_of(*reborn))
+    write(folder, 3, batch_of(*reborn, at=[START + n for n in range(len(reborn))]))
     clock = [saved("clock", n, member("a", n)) for n in range(1, len(BACK) + 1)]
     write(folder, 4, batch_of(*clock, at=BACK))
     crowd = [member(f"m{n:05}", n) for n in range(10_000)]
@@ -121,20 +127,16 @@ SAMPLES = [
     json.dumps({"t": START, "topic": "t", "partition": "x", "end": 50}),
     json.dumps([1, 2]),
     json.dumps({"topic": "t", "partition": 0, "end": 50}),
+    json.dumps({"t": START, "topic": "t", "partition": 0, "end": 10**30}),
+    json.dumps({"t": START, "topic": "t", "partition": 2**40, "end": 50}),
+    json.dumps({"t": float("inf"), "topic": "t", "partition": 0, "end": 50}),
+    json.dumps({"t": 10**17, "topic": "t", "partition": 0, "end": 50}),
     "",
 ]
 
 
-class Quiet:
-    """Progress that nobody watches."""
-
-    def began(self, stage: Stage) -> None: ...
-
-    def ended(self, stage: Stage, note: str) -> None: ...
-
-
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Summary:
     folder = tmp_path_factory.mktemp("bad")
     fill(folder / "logs")
     (folder / "server.log").write_text(LOG)
@@ -145,7 +147,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Summary:
         server_logs=(str(folder / "server.log"), str(folder / "noise.log")),
         ends=(str(folder / "ends.jsonl"),),
     )
-    return run(evidence, str(folder / "out"), Options(master="local[2]"), Quiet())
+    return ran(spark, evidence, folder / "out").summary
 
 
 def rows(done: Summary, name: str) -> list[dict[str, Any]]:
@@ -180,8 +182,7 @@ def test_what_cannot_be_decoded_is_kept_and_counted(done: Summary) -> None:
 
 
 def test_records_of_kinds_that_are_not_read_are_named(done: Summary) -> None:
-    assert unread(done, "not read: unknown")[0] == 1
-    assert unread(done, "not read: ShareGroupMetadata")[0] == 1
+    assert unread(done, "not decoded") == (2, "ShareGroupMetadata 1, unknown 1")
 
 
 def test_a_good_record_among_bad_ones_is_read(done: Summary) -> None:
@@ -252,18 +253,35 @@ def test_damage_costs_the_batches_that_it_hit(done: Summary) -> None:
 
 
 def test_lines_of_another_version_are_counted(done: Summary) -> None:
-    count, line = unread(done, "server.log")
+    count, line = unread(done, "log lines about a group")
     assert count == 1
+    assert line.startswith("server.log line 2: ")
     assert "no version says" in line
-    assert not [each for each in done.unread if "noise.log" in each.what], "it names no group"
     assert done.lines == 1
 
 
 def test_samples_that_are_none_are_counted(done: Summary) -> None:
-    count, line = unread(done, "ends.jsonl")
-    assert count == 4
-    assert line == "no JSON"
+    count, line = unread(done, "no samples of ends")
+    assert count == 8
+    assert line == "ends.jsonl line 2: no JSON"
     assert done.samples == 1
+
+
+def test_a_mad_clock_does_not_hide_the_verdicts(done: Summary) -> None:
+    """One record is of the year 9999; the samples end long before it."""
+    found = [row for row in rows(done, "gold/status") if row["group"] == "plain"]
+    assert [(row["topic"], row["verdict"], row["lag"]) for row in found] == [
+        ("t", "STOP", 8),
+        (None, "ERR", 8),
+    ]
+
+
+def test_what_was_found_can_be_printed(done: Summary, capsys: pytest.CaptureFixture[str]) -> None:
+    print_summary(done, demo=False)
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown, "no name reaches the terminal's controls"
+    assert "no batch (zeros)" in shown
+    assert json.loads(json.dumps(as_json(done, demo=False)))["groups"]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -273,3 +291,63 @@ def test_what_must_be_there_is_there(done: Summary, table: Table) -> None:
     for column in table.columns:
         if column.required:
             assert found[column.name].null_count == 0, column.name
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """The exit code of ``rota run``, and what it says."""
+    code = main(["run", *arguments])
+    return code, capsys.readouterr().err
+
+
+def test_a_folder_that_is_none_is_said_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for path in (tmp_path / "missing", file):
+        code, line = told(capsys, "--segments", str(path), "--out", str(tmp_path / "out"))
+        assert code == Exit.UNREACHABLE
+        assert line == f"rota: --segments {path}: there is no such folder\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_a_journal_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "clicks-0").mkdir()
+    code, line = told(capsys, "--segments", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert code == Exit.BAD_INPUT
+    assert "no folder __consumer_offsets-N" in line
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_folder_that_may_not_be_read_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, 0, batch_of(commit("g")))
+    file.chmod(0)
+    code, line = told(capsys, "--segments", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert code == Exit.UNREACHABLE
+    assert str(file) in line
+
+
+def test_a_missing_log_or_sample_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path, 0, batch_of(commit("g")))
+    missing = str(tmp_path / "missing.log")
+    for option, evidence in (
+        ("--server-log", Evidence(segments=(str(tmp_path),), server_logs=(missing,))),
+        ("--ends", Evidence(segments=(str(tmp_path),), ends=(missing,))),
+    ):
+        with pytest.raises(Unreachable, match=f"{option} {missing}: there is no such file"):
+            ran(spark, evidence, tmp_path / "out")
+    assert not (tmp_path / "out" / "gold").exists()
+
+
+def test_a_journal_with_nothing_in_it_gives_empty_tables(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(tmp_path, 0, b"")
+    empty = ran(spark, Evidence(segments=(str(tmp_path),)), tmp_path / "out")
+    assert empty.summary.records == 0
+    for table in TABLES:
+        assert not empty.rows(table)
