@@ -62,7 +62,8 @@ def test_a_group_behind_its_peak_catches_up_at_night() -> None:
             end = traffic.end(TopicPartition(entry.topic, entry.partition), at)
             hour = (at - START_MS) * 24 // DAY
             lag[hour] = max(lag[hour], end - entry.offset)
-    assert lag[6] < 100 < 100_000 < lag[20]
+    assert lag[6] < 100
+    assert lag[20] > 100_000
     assert lag[23] < lag[20]
 
 
@@ -75,7 +76,7 @@ def test_samples_of_ends_cover_the_day() -> None:
 
 
 def test_the_same_seed_is_the_same_day(tmp_path: Path) -> None:
-    plans = SOME[1:3]
+    plans = [plan for plan in PLANS if plan.group in ("catalog-export", "tax-reports")]
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         write_day(tmp_path / name, seed=seed, plans=plans)
     one, same, other = (

@@ -45,7 +45,7 @@ def test_a_member_reads_from_where_the_group_has_got_to_and_catches_up_at_its_ra
 
 
 def test_while_it_rests_it_falls_behind() -> None:
-    reader = Reader(Traffic(), 2, {}.get)
+    reader = Reader(Traffic(), 2, lambda _: None)
     reader.take((T0,), 0)
     reader.read(60_000)
     reader.rest(120_000)
