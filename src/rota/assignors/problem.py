@@ -111,8 +111,11 @@ class Problem:
 
     def may_own(self, member: IntArray, partition: IntArray) -> BoolArray:
         """Row by row: does this member subscribe to the topic of this partition?"""
-        topic = self.layout.topic_of[partition]
-        return _subscribing(self.classes, len(self.layout.topics), self.class_of[member], topic)
+        classes, topic = self.class_of[member], self.layout.topic_of[partition]
+        topics = len(self.layout.topics)
+        if 1 < len(self.classes) <= LARGEST_TABLE // max(topics, 1):
+            return self.subscribes[classes, topic]
+        return _subscribing(self.classes, topics, classes, topic)
 
     def without_claims(self) -> Problem:
         """The same where nobody says what it owns."""

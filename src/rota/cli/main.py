@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     import argparse  # noqa: PLC0415
 
     from rota import __version__  # noqa: PLC0415
-    from rota.cli import plan, simulate  # noqa: PLC0415
+    from rota.cli import plan, run, simulate  # noqa: PLC0415
 
     top = argparse.ArgumentParser(
         prog="rota",
@@ -56,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     plan.add_to(commands, epilog=EXIT_CODES)
     simulate.add_to(commands, epilog=EXIT_CODES)
+    run.add_to(commands, epilog=EXIT_CODES)
     return top
 
 

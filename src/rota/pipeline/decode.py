@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
 from rota.errors import FormatError
 from rota.formats import journal as format_
 from rota.formats.journal import column as journal_column
 from rota.formats.journal.column import Entries, Slices
-from rota.model.entry import NO_TIMESTAMP, OffsetCommitted, OffsetForgotten
+from rota.model.entry import NO_TIMESTAMP, Foreign, OffsetCommitted, OffsetForgotten
 from rota.model.offset import NO_EPOCH
 from rota.pipeline import column, schema
-from rota.pipeline.bygroup import by_group, spread
-from rota.pipeline.ingest import GROUP, KEY_TYPE
+from rota.pipeline.bygroup import by_key, spread
+from rota.pipeline.ingest import GROUP, OFFSET
 from rota.replay import timeline
 from rota.replay.fact import Written
 from rota.tables import COMMITS, GENERATIONS, OWNERSHIP
@@ -26,11 +27,6 @@ from rota.tables import COMMITS, GENERATIONS, OWNERSHIP
 COMMITTED = 1
 """The type of a marker that ends a transaction well, in its key behind the version."""
 _MARKER = "cast(conv(hex(substring(key, 3, 2)), 16, 10) as int)"
-
-
-def is_offset() -> Column:
-    """The record is a committed offset, by its key."""
-    return fn.expr(KEY_TYPE).isin(0, 1)
 
 
 def counting(journal: DataFrame) -> DataFrame:
@@ -58,7 +54,7 @@ def commits(journal: DataFrame) -> DataFrame:
     """Committed offsets out of records that count: silver/commits, and ``problem`` for records
     that could not be read, whose other columns but their place are null.
     """
-    return journal.where(is_offset()).mapInArrow(_commits, f"{schema.ddl(COMMITS)}, problem string")
+    return journal.where(OFFSET).mapInArrow(_commits, f"{schema.ddl(COMMITS)}, problem string")
 
 
 def _commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -153,19 +149,22 @@ _TIMELINES: Mapping[str, str] = {
     "journal_partition": "int",
     "journal_offset": "bigint",
     "problem": "string",
+    "foreign": "string",
+    "records": "bigint",
 }
 TIMELINES = ", ".join(f"`{name}` {kind}" for name, kind in _TIMELINES.items())
 """A row is one of: a generation; an ownership; a group, with the time from which on its records are
-all there, and whether its first one is; a record that could not be read, with its place.
+all there, and whether its first one is; a record that could not be read, with its place; a kind
+that Rota names but does not read, with how many there are.
 """
 
 
 def timelines(journal: DataFrame, names: Mapping[bytes, str]) -> DataFrame:
     """What became of every group, out of records that count: :data:`TIMELINES`."""
-    entries = journal.where(~is_offset()).withColumn("name", fn.expr(GROUP))
+    entries = journal.where(f"key is null or not {OFFSET}").withColumn("name", fn.expr(GROUP))
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, parts in by_group(batches, "name"):
+        for _, parts in by_key(batches, "name"):
             yield from _timeline(parts, names)
 
     return spread(entries, "name", "journal_partition", "journal_offset").mapInArrow(
@@ -188,7 +187,12 @@ def _timeline(
             except FormatError as error:
                 place = {"journal_partition": partition, "journal_offset": offset}
                 problems.append(place | {"problem": str(error)})
-    group = next((name for one in written if (name := getattr(one.entry, "group", None))), None)
+    foreign = Counter(one.entry.name for one in written if isinstance(one.entry, Foreign))
+    if foreign:
+        counted = {"foreign": list(foreign), "records": list(foreign.values())}
+        yield _timeline_batch(len(foreign), counted)
+    named = (getattr(one.entry, "group", None) for one in written)
+    group = next((name for name in named if name is not None), None)  # "" is a name, too
     if group is not None:
         yield from _read(timeline.read(group, written, names), group)
     if problems:

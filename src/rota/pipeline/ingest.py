@@ -6,7 +6,7 @@ import fnmatch
 import gzip
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,14 @@ from rota.pipeline import column, schema
 from rota.pipeline.segment import PIECE, Piece, Segments
 from rota.replay import serverlog
 from rota.replay.fact import LogLine
-from rota.tables import ENDS, JOURNAL, SERVERLOG
+from rota.tables import ENDS, JOURNAL, SERVERLOG, Table
 
 ROWS = 20_000
 """Lines that go to Spark together."""
 
 # the keys of all records begin so: type and length of two bytes each, then the group's name
-KEY_TYPE = "cast(conv(hex(substring(key, 1, 2)), 16, 10) as int)"
+OFFSET = "substring(key, 1, 2) in (X'0000', X'0001')"
+"""The record is a committed offset, as SQL."""
 GROUP = "substring(key, 5, cast(conv(hex(substring(key, 3, 2)), 16, 10) as int))"
 """The bytes of the group's name, as SQL."""
 
@@ -67,7 +68,7 @@ def wanted(
     if until is not None:
         keep &= fn.unix_millis("at") <= until
     if since is not None:
-        keep &= rows["control"] | ~fn.expr(KEY_TYPE).isin(0, 1) | (fn.unix_millis("at") >= since)
+        keep &= rows["control"] | ~fn.expr(OFFSET) | (fn.unix_millis("at") >= since)
     if groups:
         name = fn.expr(GROUP).cast("string")
         matching = [name.rlike(_pattern(glob)) for glob in groups]
@@ -150,30 +151,28 @@ def _journal_batch(read: Columns, partition: int) -> pa.RecordBatch:
 
 
 def server_log(spark: SparkSession, files: Sequence[str], zone: int = 0) -> DataFrame:
-    """Lines about groups: bronze/serverlog; and for each file a row that only has ``file``,
-    ``lines``, ``strange`` (how many were not understood) and ``example``.
+    """Lines about groups: bronze/serverlog; and for each file with lines that were not understood a
+    row that only has ``problem``, the first of them, and ``times``, how many.
     """
-    named = _named(files, "--server-log")
-    wide = f"{schema.ddl(SERVERLOG)}, lines bigint, strange bigint, example string"
 
     def parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
                 yield from _lines(row["path"], row["name"], zone)
 
-    return _file_rows(spark, named).mapInArrow(parse, wide)
+    return _file_rows(spark, _named(files, "--server-log")).mapInArrow(parse, _wide(SERVERLOG))
 
 
 def once_each(lines: DataFrame) -> DataFrame:
-    """A line that was given in several copies of a log, once."""
-    rest = [each.name for each in SERVERLOG.columns if each.name not in {"at", "text"}]
-    kept = lines.groupBy("at", "text").agg(fn.min(fn.struct(*rest)).alias("kept"))
+    """A line that was given in several copies of a log, once; so are problems."""
+    rest = [name for name in lines.columns if name not in {"at", "text"}]
+    kept = lines.groupBy("at", "text", "problem").agg(fn.min(fn.struct(*rest)).alias("kept"))
     return kept.select("at", "text", "kept.*")
 
 
 def _lines(path: str, name: str, zone: int) -> Iterator[pa.RecordBatch]:
     rows: list[dict[str, Any]] = []
-    number, strange, example = 0, 0, None
+    strange, example = 0, ""
     for number, line in enumerate(_text(path), 1):
         found = serverlog.parse(line, zone)
         if isinstance(found, LogLine):
@@ -181,58 +180,33 @@ def _lines(path: str, name: str, zone: int) -> Iterator[pa.RecordBatch]:
             rows.append({"file": name, "line": number} | said)
         elif found is serverlog.Passed.STRANGE:
             strange += 1
-            example = example or line.strip()
+            example = example or f"{name} line {number}: {line.strip()}"
         if len(rows) == ROWS:
-            yield _log_batch(rows)
+            yield _wide_batch(SERVERLOG, rows)
             rows = []
-    empty: dict[str, Any] = dict.fromkeys(schema.arrow(SERVERLOG).names)
-    counts = {"lines": number, "strange": strange, "example": example}
-    yield _log_batch([*rows, empty | {"file": name} | counts])
-
-
-def _log_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    known = schema.batch(SERVERLOG, rows)
-    extra = [
-        pa.array([row.get(name) for row in rows], kind)
-        for name, kind in (("lines", pa.int64()), ("strange", pa.int64()), ("example", pa.string()))
-    ]
-    names = [*known.schema.names, "lines", "strange", "example"]
-    return pa.record_batch([*known.columns, *extra], names=names)
+    yield _wide_batch(SERVERLOG, rows, example, strange)
 
 
 def ends(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     """Samples of ends from JSON lines: bronze/ends; and for each file with bad lines a row that
-    only has ``topic`` (the file), ``bad`` (how many) and ``example``.
+    only has ``problem``, the first of them, and ``times``, how many.
     """
-    wide = f"{schema.ddl(ENDS)}, bad bigint, example string"
-    return _file_rows(spark, _named(files, "--ends")).mapInArrow(_samples, wide)
+    return _file_rows(spark, _named(files, "--ends")).mapInArrow(_samples, _wide(ENDS))
 
 
 def _samples(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for row in batch.to_pylist():
-            rows, bad, example = [], 0, None
-            for line in _text(row["path"]):
-                if not line.strip():
-                    continue
+        for file in batch.to_pylist():
+            rows: list[dict[str, Any]] = []
+            bad, example = 0, ""
+            for number, line in enumerate(_text(file["path"]), 1):
                 sample = _sample(line)
-                if sample is None:
-                    bad += 1
-                    example = example or line.strip()
-                else:
+                if sample is not None:
                     rows.append(sample)
-            if bad:
-                empty: dict[str, Any] = dict.fromkeys(schema.arrow(ENDS).names)
-                rows.append(empty | {"topic": row["name"], "bad": bad, "example": example})
-            yield _ends_batch(rows)
-
-
-def _ends_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    known = schema.batch(ENDS, rows)
-    bad = pa.array([row.get("bad") for row in rows], pa.int64())
-    example = pa.array([row.get("example") for row in rows], pa.string())
-    names = [*known.schema.names, "bad", "example"]
-    return pa.record_batch([*known.columns, bad, example], names=names)
+                elif line.strip():
+                    bad += 1
+                    example = example or f"{file['name']} line {number}: {line.strip()}"
+            yield _wide_batch(ENDS, rows, example, bad)
 
 
 def _sample(line: str) -> dict[str, Any] | None:
@@ -241,15 +215,45 @@ def _sample(line: str) -> dict[str, Any] | None:
         told = json.loads(line)
         begun = int(told["t"])
         beginning = told.get("beginning")
-        return {
+        sample = {
             "topic": str(told["topic"]),
             "partition": int(told["partition"]),
             "at": (begun + int(told.get("t2", begun))) // 2,
             "beginning": None if beginning is None else int(beginning),
             "end": int(told["end"]),
         }
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
+    return sample if _is_possible(sample) else None
+
+
+def _is_possible(sample: Mapping[str, Any]) -> bool:
+    beginning = sample["beginning"] or 0
+    return (
+        0 <= sample["partition"] < 1 << 31
+        and 0 <= beginning < 1 << 63
+        and 0 <= sample["end"] < 1 << 63
+        and column.EARLIEST <= sample["at"] <= column.LATEST
+    )
+
+
+def _wide(table: Table) -> str:
+    return f"{schema.ddl(table)}, problem string, times bigint"
+
+
+def _wide_batch(
+    table: Table, rows: list[dict[str, Any]], problem: str = "", times: int = 0
+) -> pa.RecordBatch:
+    """Rows of a table, and one for what was not understood."""
+    if times:
+        rows = [*rows, dict.fromkeys(schema.arrow(table).names)]
+    known = schema.batch(table, rows)
+    before = len(rows) - bool(times)
+    problems = pa.array([None] * before + ([problem] if times else []), pa.string())
+    counts = pa.array([None] * before + ([times] if times else []), pa.int64())
+    return pa.record_batch(
+        [*known.columns, problems, counts], names=[*known.schema.names, "problem", "times"]
+    )
 
 
 def _named(files: Sequence[str], option: str) -> list[tuple[str, str]]:

@@ -96,6 +96,18 @@ def _array(column: Column, values: list[Any]) -> pa.Array:
     return pa.array(values, kind)
 
 
+def one_of(kinds: Mapping[str, str], name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows as one of several columns, the others null: a pass that makes several tables."""
+    return pa.record_batch(
+        {
+            each: rows.to_struct_array()
+            if each == name
+            else pa.nulls(rows.num_rows, arrow_type(kind))
+            for each, kind in kinds.items()
+        }
+    )
+
+
 def generation_batch(generations: Iterable[Generation]) -> pa.RecordBatch:
     """Generations as rows of silver/generations."""
     rows = (
@@ -113,10 +125,8 @@ def _member_row(member: GenerationMember) -> dict[str, Any]:
     }
 
 
-def generations(rows: pa.RecordBatch | pa.StructArray) -> list[Generation]:
+def generations(rows: pa.RecordBatch) -> list[Generation]:
     """The generations that rows of silver/generations hold; the reverse."""
-    if isinstance(rows, pa.StructArray):
-        rows = pa.RecordBatch.from_struct_array(rows)
     columns = {name: _values(rows.column(name)) for name in rows.schema.names}
     return [
         _generation(dict(zip(columns, values, strict=True)))

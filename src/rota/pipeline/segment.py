@@ -56,6 +56,8 @@ class Segments:
     files: int
     size: int
     partitions: int
+    last: int
+    """The latest time in the files."""
 
 
 @dataclass
@@ -64,6 +66,7 @@ class _Found:
     flaws: list[Flawed] = field(default_factory=list)
     spans: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     size: int = 0
+    last: int = 0
 
 
 def find(folders: Sequence[str], *, piece: int = PIECE) -> Segments:
@@ -85,6 +88,7 @@ def find(folders: Sequence[str], *, piece: int = PIECE) -> Segments:
         files=len(files),
         size=found.size,
         partitions=len(set(files.values())),
+        last=found.last,
     )
 
 
@@ -128,7 +132,10 @@ def _cut(file: Path, partition: int, found: _Found, size: int) -> None:
         ):
             walked = walk(data)
             if len(walked):
-                found.spans.setdefault(partition, []).append(_span(data, walked))
+                first, last = (_head(data, walked, row) for row in (0, -1))
+                end = int(last["base_offset"]) + int(last["last_offset_delta"])
+                found.spans.setdefault(partition, []).append((int(first["base_offset"]), end))
+                found.last = max(found.last, int(last["max_timestamp"]))
     found.flaws.extend(Flawed(path=str(file), problem=problem) for problem in walked.problems)
     found.pieces.extend(
         Piece(path=str(file), partition=partition, begin=begin, end=end)
@@ -136,13 +143,10 @@ def _cut(file: Path, partition: int, found: _Found, size: int) -> None:
     )
 
 
-def _span(data: memoryview, walked: Walk) -> tuple[int, int]:
-    """The first offset of a file, and the last."""
-    first, last = (
-        np.frombuffer(bytes(data[at : at + HEAD.size]), FIELDS, 1)[0]
-        for at in (int(walked.positions[0]), int(walked.positions[-1]))
-    )
-    return int(first["base_offset"]), int(last["base_offset"]) + int(last["last_offset_delta"])
+def _head(data: memoryview, walked: Walk, row: int) -> np.void:
+    at = int(walked.positions[row])
+    found: np.void = np.frombuffer(bytes(data[at : at + HEAD.size]), FIELDS, 1)[0]
+    return found
 
 
 def _stretches(walked: Walk, size: int) -> Iterator[tuple[int, int]]:

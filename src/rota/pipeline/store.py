@@ -21,10 +21,15 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
+from pyarrow import parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
@@ -35,6 +40,7 @@ from rota.tables import Table
 
 LEVELS = ("bronze", "silver", "gold")
 RUNS, CURRENT, LOCK, WORK = ".runs", ".current", ".lock", "work"
+PROBLEM = "problem"
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
 _FAILURES = {
     "No space left on device": errno.ENOSPC,
@@ -45,34 +51,55 @@ _FAILURES = {
 """What Java says, and which error it is."""
 
 
+_PYTHON_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Warning)?: ")
+
+
+class SparkFailed(Exception):
+    """Spark failed for a reason that is none of the user's."""
+
+
 class Store:
     """The tables of a run in progress. :func:`begin` makes one."""
 
     def __init__(self, out: Path, folder: Path) -> None:
-        self._out = out
+        self.out = out
         self._folder = folder
 
-    def write(self, table: Table, frame: DataFrame, **counts: Column) -> dict[str, int]:
+    def write(self, table: Table, frame: DataFrame, **counts: Column) -> dict[str, Any]:
         """Writes a table, whole.
 
-        :param counts: aggregates over the frame, all its rows and columns
+        :param frame: where it has a column ``problem``, rows with one are counted, not written
+        :param counts: aggregates over all rows and columns of the frame
         :return: how many rows were written, as ``rows``, and the counts
         """
         columns = [fn.col(f"`{each.name}`").cast(each.type) for each in table.columns]
         wide, rows = Observation(), Observation()
         if counts:
             frame = frame.observe(wide, *(count.alias(name) for name, count in counts.items()))
-        if "problem" in frame.columns:
-            frame = frame.where("problem is null")
+        if PROBLEM in frame.columns:
+            frame = frame.where(f"{PROBLEM} is null")
         frame = frame.select(*columns).observe(rows, fn.count(fn.lit(1)).alias("rows"))
-        with failures(self._out):
-            frame.write.parquet(str(self._folder / table.name))
+        with failures(self.out):
+            frame.write.parquet(self.folder(table))
         return dict(rows.get) | (dict(wide.get) if counts else {})
+
+    def write_all(self, *pairs: tuple[Table, DataFrame]) -> list[int]:
+        """Writes several tables at the same time; how many rows each has."""
+        with ThreadPoolExecutor(len(pairs)) as pool:
+            found = pool.map(lambda pair: self.write(*pair)["rows"], pairs)
+            return [int(rows) for rows in found]
+
+    def write_nothing(self, *tables: Table) -> None:
+        """Writes tables without rows; Spark takes a second for each."""
+        for table in tables:
+            folder = Path(self.folder(table))
+            folder.mkdir(parents=True)
+            parquet.write_table(schema.arrow(table).empty_table(), folder / "part-0.parquet")
 
     def keep(self, spark: SparkSession, name: str, frame: DataFrame) -> DataFrame:
         """Computes a frame that several tables are made of, once; it is gone with the run."""
         path = str(self._folder / WORK / name)
-        with failures(self._out):
+        with failures(self.out):
             frame.write.parquet(path)
         return spark.read.schema(frame.schema).parquet(path)
 
@@ -80,12 +107,16 @@ class Store:
         """A table that this run has written."""
         return _read(spark, self._folder, table)
 
+    def folder(self, table: Table) -> str:
+        """Where a table is."""
+        return str(self._folder / table.name)
+
     def publish(self) -> None:
         """Shows this run's tables in place of those that were there."""
         _remove(self._folder / WORK)
         for level in LEVELS:  # the first time they lead nowhere yet
-            _turn(self._out / level, Path(CURRENT, level))
-        _turn(self._out / CURRENT, Path(RUNS, self._folder.name))
+            _turn(self.out / level, Path(CURRENT, level))
+        _turn(self.out / CURRENT, Path(RUNS, self._folder.name))
 
 
 @contextmanager
@@ -95,7 +126,7 @@ def begin(out: str) -> Iterator[Store]:
     :raises InputError: the folder is no place for tables
     :raises Unreachable: another run is writing to it
     """
-    folder = _checked(out)
+    folder = checked(out)
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
         shown = _shown(folder)
@@ -131,7 +162,11 @@ def _read(spark: SparkSession, folder: Path, table: Table) -> DataFrame:
     return spark.read.schema(schema.ddl(table)).parquet(str(folder / table.name))
 
 
-def _checked(out: str) -> Path:
+def checked(out: str) -> Path:
+    """The folder that was given for tables.
+
+    :raises InputError: it is no place for them
+    """
     if _ADDRESS.match(out):
         raise InputError(f"--out {out}: tables are written to a folder of this machine, or a mount")
     folder = Path(out)
@@ -182,7 +217,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def failures(where: Path) -> Iterator[None]:
-    """Turns what Java says about a disk into the error that Python has for it."""
+    """Turns what Java says about a disk into the error that Python has for it, and what else went
+    wrong in Spark into an error of one line: Java's stacks are as long as books.
+    """
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -190,4 +227,21 @@ def failures(where: Path) -> Iterator[None]:
         for words, number in _FAILURES.items():
             if words in said:
                 raise OSError(number, os.strerror(number), str(where)) from error
-        raise
+        raise SparkFailed(root(said)) from error
+
+
+def root(said: str) -> str:
+    """The line that names the root of an error: Python's last one, or Java's last cause."""
+    lines = [line.strip() for line in said.splitlines()]
+    python = [
+        line
+        for before, line in pairwise(lines)
+        if _PYTHON_ERROR.match(line) and not before.startswith("at ")
+    ]
+    java = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return next(iter([*python[-1:], *java[-1:], *filter(None, lines)]), "no reason given")
+
+
+def columns(folder: str, table: Table) -> pa.Table:
+    """A whole table without Spark, for a worker that needs all of it."""
+    return parquet.read_table(folder, schema=schema.arrow(table))

@@ -10,8 +10,8 @@ Known are
 - **strategy changed**: the same members, and another strategy in use;
 - **leader rejoined**: the same members, and partitions they asked for are no more: who is told of
   that, and acts, is the leader;
-- **left**: members are gone, nothing else differs, and each of them committed or joined so shortly
-  before that neither its session nor its poll interval can have been over.
+- **left**: members are gone, nothing else differs, and each of them committed so shortly before
+  that neither its session nor its poll interval can have been over.
 
 Not known is
 
@@ -46,9 +46,6 @@ FRESH = 2 / 3
 """A commit tells that a member was there if it is younger than this share of its timeouts. Not the
 whole: a commit in a transaction is no sign of life to the broker, so that the session may be older
 by a heartbeat, which is to be at most a third of it."""
-JUST_JOINED = 1 / 3
-"""The same of having joined. Less, for it asked to join some time before all had joined, and may
-not have polled since."""
 SHORTEST_SESSION = 6_000
 """Of a consumer group, for a guess: brokers allow less only if told to."""
 
@@ -92,11 +89,15 @@ class _Case:
 
     @property
     def gap(self) -> str | None:
-        """Why what lies between the two is not known."""
+        """Why it is not known what led from one to the other."""
         if ahead(self.first.generation, self.before.generation) != 1:
             return "generations in between were not saved"
         if self.before.sampled or self.first.sampled:
             return "what happened between two samples is not known"
+        if self.differs.due:
+            return "another round was to follow anyway"
+        if self.differs.astray:
+            return f"{_named(self.differs.astray, 'had lost what it had')}, and may have been first"
         return None
 
 
@@ -145,7 +146,7 @@ def _same_members(case: _Case) -> tuple[Cause | None, str]:
             cause, reason = None, f"{reason}, and more has changed"
     elif differs.grown:
         reason = f"more partitions: {', '.join(differs.grown)}"
-        cause = Cause.PARTITIONS
+        cause = None if differs.regained else Cause.PARTITIONS
     elif differs.strategy:
         cause, reason = Cause.STRATEGY, "another strategy with the same members"
     elif differs.shrunk:
@@ -162,7 +163,7 @@ def _went(case: _Case) -> tuple[Cause | None, str]:
     if Kind.CONSUMER in (case.before.kind, case.first.kind):
         return None, f"{who}: by itself or put out"
     if all(_was_there(case, member) for member in differs.went):
-        return Cause.LEFT, f"{who}, soon after having joined or committed"
+        return Cause.LEFT, f"{who}, soon after a commit"
     return None, f"{who}, some time after its last commit"
 
 
@@ -173,9 +174,8 @@ def _was_there(case: _Case, member: GenerationMember) -> bool:
         return False
     if member.static_id is None:  # a static one that polls too late falls silent
         limit = min(limit, member.rebalance_timeout)
-        # and a static one is kept though it has not joined
-        if 0 <= case.until - _joined(case.before) < limit * JUST_JOINED:
-            return True
+    # That it had joined shortly before tells nothing: it may have asked to long before the others
+    # did, and not have polled since.
     committed = case.last_commit(member)
     return committed is not None and case.until - committed < limit * FRESH
 
@@ -217,7 +217,7 @@ def _start(step: Step, commits: Commits) -> tuple[int | None, int]:
     """
     before, first = step.before, step.rounds[0]
     until = _joined(first)
-    if first.kind is Kind.CONSUMER:
+    if first.kind is Kind.CONSUMER and not step.unseen:
         return until, until  # the epoch's own entry
     if before is None:
         return None, until

@@ -1,0 +1,121 @@
+"""Runs the pipeline for ``rota run``: from its arguments to what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from rota.cli import summary
+from rota.pipeline import store
+from rota.pipeline.demo import write_day
+from rota.pipeline.run import Back, Evidence, Options, Stage
+from rota.pipeline.run import run as run_pipeline
+
+OUT, DEMO_OUT = "rota-out", "rota-demo"
+DAY = ".day"
+"""The folder of the demo's evidence, in the one of its tables."""
+
+
+def run(args: argparse.Namespace) -> None:
+    """Reads, computes, writes, prints."""
+    out = args.out or (DEMO_OUT if args.demo else OUT)
+    with _Progress() as told:
+        evidence = _day(out, told) if args.demo else _evidence(args)
+        found = run_pipeline(evidence, out, _options(args), told)
+    if args.json:
+        shown = json.dumps(summary.as_json(found, demo=args.demo), indent=2, ensure_ascii=False)
+        print(shown)  # noqa: T201
+    else:
+        summary.print_summary(found, demo=args.demo)
+
+
+def _evidence(args: argparse.Namespace) -> Evidence:
+    return Evidence(
+        segments=tuple(args.segments),
+        server_logs=tuple(args.server_log),
+        zone=args.log_zone,
+        ends=tuple(args.ends),
+    )
+
+
+def _options(args: argparse.Namespace) -> Options:
+    return Options(
+        master=args.master,
+        since=_moment(args.since),
+        until=_moment(args.until),
+        groups=tuple(args.group),
+        redact=args.redact,
+    )
+
+
+def _moment(told: tuple[str, int] | None) -> int | Back | None:
+    match told:
+        case ("back", milliseconds):
+            return Back(milliseconds)
+        case (_, milliseconds):
+            return milliseconds
+        case _:
+            return None
+
+
+def _day(out: str, told: _Progress) -> Evidence:
+    """A simulated day, as a cluster would have left it behind."""
+    folder = store.checked(out) / DAY
+    shutil.rmtree(folder, ignore_errors=True)
+    with told.long("simulating a day") as share:
+        day = write_day(Path(folder), progress=share)
+    told.say("simulating a day", f"{day.groups} groups, {day.records:,} records")
+    return Evidence(
+        segments=(str(day.segments),), server_logs=(str(day.server_log),), ends=(str(day.ends),)
+    )
+
+
+class _Progress:
+    """On standard error: what is being done, and lines for what is done."""
+
+    def __init__(self) -> None:
+        self._screen = Console(stderr=True, markup=False, highlight=False, emoji=False)
+        self._stack = ExitStack()
+        self._since = time.monotonic()
+
+    def __enter__(self) -> _Progress:
+        self._stack.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def began(self, stage: Stage) -> None:
+        """Shows that something happens."""
+        self._since = time.monotonic()
+        if self._screen.is_terminal:
+            self._stack.close()
+            self._stack.enter_context(self._screen.status(f"{stage} ..."))
+
+    def ended(self, stage: Stage, note: str) -> None:
+        """Shows what came of it."""
+        self._stack.close()
+        self.say(stage, note)
+
+    def say(self, what: str, note: str) -> None:
+        """A line about what is done."""
+        seconds = time.monotonic() - self._since
+        self._screen.print(f"{what:<26} {seconds:6.1f} s  {note}".rstrip(), soft_wrap=True)
+
+    @contextmanager
+    def long(self, what: str) -> Iterator[Callable[[float], None]]:
+        """A bar for work that knows its share."""
+        self._since = time.monotonic()
+        with Progress(
+            console=self._screen, transient=True, disable=not self._screen.is_terminal
+        ) as bar:
+            task = bar.add_task(what, total=1.0)
+            yield lambda share: bar.update(task, completed=share)

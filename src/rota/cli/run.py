@@ -1,0 +1,178 @@
+"""``rota run``: every rebalance of a cluster, its cause, its cost, and what would be better."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+
+from rota.errors import Unreachable
+
+DESCRIPTION = """\
+Reads a cluster's journal (__consumer_offsets) and tells for every group each rebalance: why, what
+moved against the fewest that had to, what stood still, and which other strategy, membership or
+protocol would have done better. Nothing is connected to: it reads copies of files. Runs on Spark,
+on this machine unless told otherwise.
+"""
+
+EVIDENCE = """\
+  --segments DIR       copied __consumer_offsets-* folders of a broker (needed)
+  --server-log FILE    the broker's server.log: causes and times are then stated, not inferred
+  --ends FILE          samples of log ends, for lag
+  --demo               a simulated day instead, to see what comes out"""
+
+EXAMPLES = f"""\
+evidence, any mix of:
+{EVIDENCE}
+
+examples:
+  rota run --demo
+      a simulated day of a shop with dozens of groups
+  rota run --segments /copy/of/kafka-logs
+      all folders __consumer_offsets-N below it
+  rota run --segments broker1/ broker2/ --server-log broker*/server.log* --log-zone +02:00
+      replicas count once; logs may be gzipped
+  rota run --segments kafka-logs --group 'billing-*' --since 6h --out billing
+      some groups, and the last 6 hours of the evidence
+  rota run --segments kafka-logs --redact --out for-support
+      hosts, clients and members by hashes only
+  rota run --segments /mnt/kafka-logs --out /mnt/tables --master spark://host:7077
+      on a cluster whose machines all see both folders; sc://host:15002 for Spark Connect
+  rota run --segments kafka-logs --json | jq '.groups[0]'
+
+tables: OUT/bronze, OUT/silver and OUT/gold, as Parquet. A run replaces them all at once.
+
+"""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str) -> None:
+    """Adds this command to the command line."""
+    parser = commands.add_parser(
+        "run",
+        help="every rebalance of a cluster, its cause, its cost, and what would be better",
+        description=DESCRIPTION,
+        epilog=EXAMPLES + epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_evidence(parser.add_argument_group("the evidence"))
+    _add_choice(parser.add_argument_group("what to look at"))
+    _add_output(parser.add_argument_group("the output"))
+    parser.set_defaults(run=run, error=parser.error)
+
+
+def _add_evidence(evidence: argparse._ArgumentGroup) -> None:
+    evidence.add_argument(
+        "--segments",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="DIR",
+        help="folders with __consumer_offsets-N folders, or such folders themselves",
+    )
+    evidence.add_argument(
+        "--server-log",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="logs of brokers, also gzipped",
+    )
+    evidence.add_argument(
+        "--log-zone",
+        type=_zone,
+        default=0,
+        metavar="+HH:MM",
+        help="the time zone of the logs' times (default: UTC)",
+    )
+    evidence.add_argument(
+        "--ends",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="JSON lines with t (milliseconds), topic, partition, beginning, end; also gzipped",
+    )
+    evidence.add_argument("--demo", action="store_true", help="a simulated day")
+
+
+def _add_choice(choice: argparse._ArgumentGroup) -> None:
+    choice.add_argument(
+        "--since",
+        type=_moment,
+        metavar="TIME",
+        help="2026-11-15T06:00Z, or so long before the last record: 6h, 2d",
+    )
+    choice.add_argument("--until", type=_moment, metavar="TIME", help="the same")
+    choice.add_argument(
+        "--group",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this group; * and ? stand for anything; may be given again",
+    )
+    choice.add_argument(
+        "--redact",
+        action="store_true",
+        help="hash hosts, client ids, member ids and static ids, in every table",
+    )
+
+
+def _add_output(output: argparse._ArgumentGroup) -> None:
+    output.add_argument(
+        "--out",
+        metavar="DIR",
+        help="where the tables go (default: rota-out, or rota-demo with --demo)",
+    )
+    output.add_argument(
+        "--master",
+        "--remote",
+        default="local[*]",
+        metavar="URL",
+        help="a Spark master, or a Spark Connect address sc://... (default: this machine)",
+    )
+    output.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> bool:
+    """Runs the pipeline and prints what it found."""
+    if not args.segments and not args.demo:
+        args.error(f"no journal to read. Evidence is, in any mix:\n{EVIDENCE}")
+    if args.demo and (args.segments or args.server_log or args.ends):
+        args.error("--demo brings its own evidence: it does not go with --segments and the like")
+    if importlib.util.find_spec("pyspark") is None:
+        raise Unreachable("rota run needs Spark: pip install 'rota[spark]'")
+    from rota.cli import evidence  # noqa: PLC0415 (other commands do without Spark)
+
+    evidence.run(args)
+    return False
+
+
+def _zone(text: str) -> int:
+    """Minutes ahead of UTC."""
+    from datetime import datetime  # noqa: PLC0415
+
+    if text.upper() in {"Z", "UTC"}:
+        return 0
+    try:
+        ahead = datetime.strptime(text, "%z").utcoffset()
+    except ValueError:
+        ahead = None
+    if ahead is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time zone like +02:00")
+    return int(ahead.total_seconds()) // 60
+
+
+def _moment(text: str) -> tuple[str, int]:
+    """``("at", milliseconds)``, or ``("back", milliseconds)`` before the end of the evidence."""
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    number, unit = text[:-1], text[-1:]
+    units = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+    if number.isdecimal() and unit in units:
+        return "back", int(number) * units[unit] * 1000
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a time like 2026-11-15T06:00Z nor a duration like 6h"
+        ) from None
+    return "at", int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

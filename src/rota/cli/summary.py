@@ -1,0 +1,149 @@
+"""What a run found, on the terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from rota.cli.screen import console, count, empty_table, plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+    from rota.pipeline.run import Summary
+
+SHOWN_GROUPS = 15
+SHOWN_EXAMPLES = 3
+LEGEND = """\
+stopped: partitions that a living member had to give up; moved: changed hands though their owner
+was still there; needed: the fewest that the best balance had to move"""
+
+
+def print_summary(found: Summary, *, demo: bool) -> None:
+    """First what to do, then what there is, then what it rests on."""
+    screen = console()
+    if demo:
+        screen.print("DEMO: a simulated day, no cluster of anybody's", style="bold")
+        screen.print()
+    _print_worst(screen, found.groups)
+    if found.groups:
+        _print_groups(screen, found.groups)
+    _print_evidence(screen, found)
+    _print_unread(screen, found)
+    screen.print()
+    screen.print(plain(f"tables: {found.out}/gold, {found.out}/silver, {found.out}/bronze"))
+
+
+def _print_worst(screen: Console, groups: Sequence[Row]) -> None:
+    if not groups:
+        screen.print("No rebalance of any group in this evidence.")
+        return
+    worst = groups[0]
+    screen.print(plain(worst.headline), style="bold")
+    for number, step in enumerate(worst.steps, 1):
+        screen.print(plain(f"  {number}. {step}"))
+    screen.print()
+
+
+def _print_groups(screen: Console, groups: Sequence[Row]) -> None:
+    table = empty_table(
+        "group", "rebalances", "stopped", "moved", "needed", "verdict", "best policy", "saves"
+    )
+    for column in table.columns[1:5]:
+        column.justify = "right"
+    for group in groups[:SHOWN_GROUPS]:
+        table.add_row(
+            plain(group.group),
+            f"{group.rebalances:,}",
+            f"{group.stopped:,}",
+            f"{group.moved:,}",
+            f"{group.moved_min:,}",
+            group.verdict,
+            plain(group.policy if group.verdict == "change" else ""),
+            _saving(group),
+        )
+    screen.print(table)
+    if len(groups) > SHOWN_GROUPS:
+        screen.print(f"{len(groups) - SHOWN_GROUPS:,} more groups: gold/advice, or --json")
+    screen.print(LEGEND)
+
+
+def _saving(group: Row) -> str:
+    if group.verdict != "change":
+        return ""
+    saved = [
+        (group.rebalances - group.rebalances_after, "rebalance"),
+        (group.stopped - group.stopped_after, "stop"),
+        (group.moved - group.moved_after, "move"),
+    ]
+    return ", ".join(count(number, noun) for number, noun in saved if number > 0)
+
+
+def _print_evidence(screen: Console, found: Summary) -> None:
+    screen.print()
+    if found.first is None or found.last is None:
+        screen.print("evidence: the journal is empty")
+        return
+    screen.print(
+        f"evidence: {count(found.records, 'record')} from {_time(found.first)} to "
+        f"{_time(found.last)}; {count(found.commits, 'commit')}, "
+        f"{count(found.generations, 'generation')}, {count(found.rebalances, 'rebalance')}"
+    )
+    late = [group for group, _, whole in found.windows if not whole]
+    if late:
+        screen.print(
+            f"the journal is compacted: of {count(len(late), 'group')} the beginning is missing; "
+            "what is told of them is complete from their first entry on"
+        )
+    stated = sum(number for _, evidence, number in found.causes if evidence == "stated")
+    unknown = sum(number for cause, _, number in found.causes if cause == "unknown")
+    screen.print(
+        f"causes: {stated:,} stated by the broker's log, {found.rebalances - stated:,} inferred "
+        f"from the journal, {unknown:,} of all unknown"
+    )
+    if unknown and not found.lines:
+        screen.print("        --server-log FILE would state them")
+    if not found.samples:
+        screen.print("lag: not computed; --ends FILE gives samples of log ends")
+
+
+def _print_unread(screen: Console, found: Summary) -> None:
+    for unread in found.unread:
+        screen.print(plain(f"not read: {unread.count:,} {unread.what}"))
+        for example in unread.examples[:SHOWN_EXAMPLES]:
+            screen.print(plain(f"          {example}"))
+
+
+def _time(milliseconds: int) -> str:
+    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return f"{at:%Y-%m-%d %H:%M:%S}Z"
+
+
+def as_json(found: Summary, *, demo: bool) -> dict[str, Any]:
+    """Everything that is printed, and the groups that are not."""
+    return {
+        "out": found.out,
+        "demo": demo,
+        "window": {"first": found.first, "last": found.last},
+        "records": found.records,
+        "commits": found.commits,
+        "generations": found.generations,
+        "rebalances": found.rebalances,
+        "lines": found.lines,
+        "samples": found.samples,
+        "groups": [group.asDict() for group in found.groups],
+        "causes": [
+            {"cause": cause, "evidence": evidence, "rebalances": number}
+            for cause, evidence, number in found.causes
+        ],
+        "complete_from": [
+            {"group": group, "at": at, "whole": whole} for group, at, whole in found.windows
+        ],
+        "not_read": [
+            {"what": one.what, "count": one.count, "examples": list(one.examples)}
+            for one in found.unread
+        ],
+    }

@@ -1,0 +1,241 @@
+"""Silver into gold/lag and gold/status: how far groups were behind, and what Burrow would say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from rota.pipeline import schema, store
+from rota.pipeline.bygroup import Part, each_group
+from rota.replay.fact import Evidence, Generation
+from rota.replay.lag import Ends, Owners, lags
+from rota.replay.verdict import DELETED, Commits, Rule, Status, Subscriptions, statuses
+from rota.tables import ENDS, LAG, STATUS
+
+FOREVER = np.iinfo(np.int64).max
+_KINDS: Mapping[str, str] = {"lag": schema.struct(LAG), "status": schema.struct(STATUS)}
+MADE = ", ".join(f"{name} {kind}" for name, kind in _KINDS.items())
+"""A row has ``lag``, a row of gold/lag, or ``status``, one of gold/status."""
+
+
+def lag(
+    commits: DataFrame,
+    generations: DataFrame,
+    ownership: DataFrame,
+    *,
+    ends: str,
+    as_of: int,
+) -> DataFrame:
+    """Lag at every commit, and the verdicts on every group: :data:`MADE`.
+
+    :param ends: the folder of bronze/ends: every worker reads it for itself
+    :param as_of: the time of the verdicts
+    """
+
+    def read(group: str, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+        yield from _group(group, parts, _samples(ends), as_of)
+
+    return each_group(
+        read,
+        MADE,
+        generations=generations,
+        ownership=ownership,
+        commits=commits.select("group", "topic", "partition", "at", "offset", "journal_offset"),
+    )
+
+
+class _Samples(NamedTuple):
+    numbers: Mapping[tuple[str, int], int]
+    """Every partition that has samples."""
+    ends: Ends
+
+
+@cache
+def _samples(folder: str) -> _Samples:
+    """All samples, once for each worker."""
+    rows = store.columns(folder, ENDS)
+    numbers: dict[tuple[str, int], int] = {}
+    pairs = zip(rows.column("topic").to_pylist(), rows.column("partition").to_pylist(), strict=True)
+    number = np.array([numbers.setdefault(pair, len(numbers)) for pair in pairs], dtype=np.int64)
+    beginning = rows.column("beginning").fill_null(0)
+    return _Samples(
+        numbers,
+        Ends.of(
+            number,
+            _int64(schema.milliseconds(rows.column("at"))),
+            _int64(rows.column("end")),
+            _int64(beginning),
+        ),
+    )
+
+
+def _group(
+    group: str, parts: Iterable[Part], samples: _Samples, as_of: int
+) -> Iterator[pa.RecordBatch]:
+    made: list[Generation] = []
+    owned: list[pa.RecordBatch] = []
+    owners: _Owned | None = None
+    tail = _Tail()
+    for table, rows in parts:
+        match table:
+            case "generations":
+                made += schema.generations(rows)
+            case "ownership":
+                owned.append(rows)
+            case _:
+                owners = owners or _Owned(owned, samples)
+                found = _Committed.of(rows, samples)
+                tail.take(found)
+                yield from _lags(found, owners, samples)
+    made.sort(key=lambda generation: generation.offset)
+    told = _statuses(group, tail, samples, made, as_of)
+    if told:
+        yield schema.one_of(
+            _KINDS, "status", schema.batch(STATUS, (schema.fact_row(STATUS, each) for each in told))
+        )
+
+
+class _Committed(NamedTuple):
+    """Commits of partitions that have samples."""
+
+    rows: pa.RecordBatch
+    partition: npt.NDArray[np.int64]
+    at: npt.NDArray[np.int64]
+    offset: npt.NDArray[np.int64]
+    place: npt.NDArray[np.int64]
+    """In the journal."""
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, samples: _Samples) -> _Committed:
+        number = _numbers(rows, samples)
+        known = number >= 0
+        rows = rows.filter(pa.array(known))
+        return cls(
+            rows,
+            number[known],
+            _int64(schema.milliseconds(rows.column("at"))),
+            _int64(rows.column("offset").fill_null(DELETED)),
+            _int64(rows.column("journal_offset")),
+        )
+
+
+def _numbers(rows: pa.RecordBatch, samples: _Samples) -> npt.NDArray[np.int64]:
+    """Each row's partition as a number; -1 where it has no samples."""
+    topics = rows.column("topic").dictionary_encode()
+    pair = _int64(topics.indices) << 32 | _int64(rows.column("partition"))
+    pairs, place = np.unique(pair, return_inverse=True)
+    names = topics.dictionary.to_pylist()
+    known = [
+        samples.numbers.get((names[one >> 32], one & 0xFFFFFFFF), -1) for one in pairs.tolist()
+    ]
+    return np.array(known, dtype=np.int64)[place]
+
+
+class _Owned:
+    """Who owned what, of one group."""
+
+    def __init__(self, owned: list[pa.RecordBatch], samples: _Samples) -> None:
+        self.members = pa.array([], pa.string())
+        nothing = np.zeros(0, dtype=np.int64)
+        self._owners = Owners.of(nothing, nothing, nothing)
+        if owned:
+            rows = pa.Table.from_batches(owned).combine_chunks().to_batches()[0]
+            self.members = rows.column("member_id")
+            until = schema.milliseconds(rows.column("until")).fill_null(FOREVER)
+            since = schema.milliseconds(rows.column("since"))
+            self._owners = Owners.of(_numbers(rows, samples), _int64(since), _int64(until))
+
+    def at(self, committed: _Committed) -> pa.Array:
+        """The member ids at commits."""
+        row = self._owners.at(committed.partition, committed.at)
+        return self.members.take(pa.array(row, mask=row < 0))
+
+
+def _lags(committed: _Committed, owners: _Owned, samples: _Samples) -> Iterator[pa.RecordBatch]:
+    kept = np.flatnonzero(committed.offset != DELETED)
+    partition, at, offset, _ = (each[kept] for each in committed[1:])
+    found = lags(partition, at, offset, samples.ends)
+    if not len(found.row):
+        return
+    kept = kept[found.row]
+    rows = committed.rows.take(pa.array(kept))
+    members = owners.at(_Committed(rows, *(each[kept] for each in committed[1:])))
+    known = [rows.column(name) for name in ("group", "topic", "partition", "at", "journal_offset")]
+    evidence = pa.repeat(pa.scalar(str(Evidence.SAMPLED)), len(kept))
+    told = [
+        rows.column("offset"),
+        pa.array(found.end),
+        pa.array(found.lag),
+        pa.array(found.seconds, mask=np.isnan(found.seconds)),
+        evidence,
+        members,
+    ]
+    rows = pa.record_batch([*known, *told], schema=schema.arrow(LAG))
+    yield schema.one_of(_KINDS, "lag", rows)
+
+
+class _Tail:
+    """The last commits of each partition: as many as a verdict looks at, however many there are."""
+
+    def __init__(self) -> None:
+        rule = Rule()
+        self._spans = rule.intervals + 1
+        self._distance = rule.distance
+        self._kept: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64) for _ in range(4)]
+
+    @property
+    def commits(self) -> Commits:
+        """By partition, each one's in the journal's order."""
+        return Commits(*self._kept[:3])
+
+    def take(self, committed: _Committed) -> None:
+        """Adds commits, and forgets those that no verdict needs any more."""
+        columns = [np.concatenate(pair) for pair in zip(self._kept, committed[1:], strict=True)]
+        order = np.lexsort((columns[3], columns[0]))
+        columns = [column[order] for column in columns]
+        partition, at, offset, _ = columns
+        tick = at // self._distance
+        # of those that count as one, the last; a deletion ends such a span
+        newest = np.ones(len(at), dtype=bool)
+        newest[:-1] = (
+            (partition[1:] != partition[:-1]) | (tick[1:] != tick[:-1]) | (offset[:-1] == DELETED)
+        )
+        columns = [column[newest] for column in columns]
+        ends = np.searchsorted(columns[0], columns[0], side="right")
+        kept = ends - np.arange(len(ends)) <= self._spans
+        self._kept = [column[kept] for column in columns]
+
+
+def _statuses(
+    group: str, tail: _Tail, samples: _Samples, made: list[Generation], as_of: int
+) -> list[Status]:
+    number, inverse = np.unique(tail.commits.partition, return_inverse=True)
+    listed = list(samples.numbers)
+    partitions = [listed[each] for each in number.tolist()]
+    # the group's own numbers: the verdicts go through all of them
+    ends = samples.ends
+    mine = np.isin(ends.partition, number)
+    return statuses(
+        group,
+        partitions,
+        Commits(inverse.astype(np.int64), tail.commits.at, tail.commits.offset),
+        Ends.of(
+            np.searchsorted(number, ends.partition[mine]).astype(np.int64),
+            ends.at[mine],
+            ends.end[mine],
+            ends.beginning[mine],
+        ),
+        Subscriptions(made),
+        as_of=[as_of],
+    )
+
+
+def _int64(values: pa.Array) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = values.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found

@@ -1,0 +1,151 @@
+"""Silver into gold/rebalances: each with its cause and its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from rota.pipeline import schema
+from rota.pipeline.bygroup import Part, each_group
+from rota.replay.cause import Commits, explain
+from rota.replay.cost import cost, protocol
+from rota.replay.fact import Explanation, Generation, LogLine, Step
+from rota.replay.rollout import rollouts
+from rota.replay.scene import identity
+from rota.replay.timeline import steps
+from rota.tables import REBALANCES
+
+
+def rebalances(generations: DataFrame, commits: DataFrame, lines: DataFrame) -> DataFrame:
+    """gold/rebalances, out of silver/generations and commits and bronze/serverlog."""
+    committed = commits.where("committed_at is not null")
+    return each_group(
+        _rebalances,
+        schema.ddl(REBALANCES),
+        generations=generations,
+        lines=lines,
+        commits=committed.select("group", "topic", "partition", "committed_at"),
+    )
+
+
+def _rebalances(_: str, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+    evidence = _Evidence()
+    for table, rows in parts:
+        evidence.take(table, rows)
+    if evidence.made:
+        yield schema.batch(REBALANCES, evidence.rows())
+
+
+class _Evidence:
+    """All that is known of a group, in any order."""
+
+    def __init__(self) -> None:
+        self.made: list[Generation] = []
+        self._lines: list[tuple[tuple[int, str, int], LogLine]] = []
+        self._times = _Times()
+
+    def take(self, table: str, rows: pa.RecordBatch) -> None:
+        match table:
+            case "generations":
+                self.made += schema.generations(rows)
+            case "lines":
+                self._lines += _log_lines(rows)
+            case _:
+                self._times.take(rows)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        commits = self._times.by_partition()
+        self.made.sort(key=lambda generation: generation.offset)
+        self._lines.sort(key=lambda line: line[0])
+        lines = [line for _, line in self._lines]
+        taken = steps(self.made)
+        explained = [explain(step, commits, lines) for step in taken]
+        deploys = rollouts(taken, explained)
+        for step, why, rollout in zip(taken, explained, deploys, strict=True):
+            yield _row(step, why, rollout)
+
+
+def _log_lines(rows: pa.RecordBatch) -> Iterator[tuple[tuple[int, str, int], LogLine]]:
+    at = rows.schema.get_field_index("at")
+    rows = rows.set_column(at, "at", schema.milliseconds(rows.column(at)))
+    for row in rows.to_pylist():
+        file, line = row.pop("file"), row.pop("line")
+        yield (row["at"], file, line), LogLine(**row)
+
+
+class _Times:
+    """When each partition's offsets were committed; a million commits are 12 MB."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._codes: list[np.ndarray[Any, np.dtype[np.int32]]] = []
+        self._at: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+
+    def take(self, part: pa.RecordBatch) -> None:
+        topics = part.column("topic").dictionary_encode()
+        partition = part.column("partition").to_numpy(zero_copy_only=False).astype(np.int64)
+        pair = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32 | partition
+        pairs, place = np.unique(pair, return_inverse=True)
+        names = topics.dictionary.to_pylist()
+        codes = [
+            self._numbers.setdefault((names[one >> 32], one & 0xFFFFFFFF), len(self._numbers))
+            for one in pairs.tolist()
+        ]
+        self._codes.append(np.array(codes, dtype=np.int32)[place])
+        self._at.append(
+            schema.milliseconds(part.column("committed_at")).to_numpy(zero_copy_only=False)
+        )
+
+    def by_partition(self) -> Commits:
+        if not self._at:
+            return {}
+        codes, at = np.concatenate(self._codes), np.concatenate(self._at)
+        self._codes, self._at = [], []
+        order = np.lexsort((at, codes))
+        ends = np.cumsum(np.bincount(codes, minlength=len(self._numbers)))
+        found = np.split(at[order], ends[:-1])
+        return {pair: found[number] for pair, number in self._numbers.items()}
+
+
+def _row(step: Step, why: Explanation, rollout: str | None) -> dict[str, Any]:
+    after, before = step.after, step.before
+    counted = cost(step)
+    known = ("moved", "moved_min", "orphaned", "stopped", "idle_members", "most", "least")
+    told = ("cause", "evidence", "likely", "reason")
+    times = ("started_at", "joined_at", "earliest_start", "latest_start")
+    old = () if before is None else before.members
+    return {
+        **{name: getattr(counted, name) for name in known},
+        **{name: getattr(why, name) for name in (*told, *times)},
+        "group": after.group,
+        "kind": after.kind,
+        "life": after.life,
+        "from_generation": step.from_generation,
+        "to_generation": after.generation,
+        "rounds": len(step.rounds),
+        "unseen": step.unseen,
+        "at": after.at,
+        "join_ms": _between(why.started_at, why.joined_at),
+        "sync_ms": _between(why.joined_at, after.at),
+        "strategy": after.strategy,
+        "protocol": protocol(step),
+        "members_before": len(old),
+        "members_after": len(after.members),
+        "joined": _only(after.members, old),
+        "left": _only(old, after.members),
+        "rollout": rollout,
+    }
+
+
+def _only(members: Sequence[Any], others: Sequence[Any]) -> list[str]:
+    """The ids of members that the others have not; a static one is known by its static id."""
+    known = {identity(other) for other in others}
+    return sorted(each.member_id for each in members if identity(each) not in known)
+
+
+def _between(begin: int | None, end: int | None) -> int | None:
+    return None if begin is None or end is None else end - begin

@@ -1,0 +1,387 @@
+"""A run of the pipeline: evidence in, tables out, and what is worth saying about both."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as fn
+
+from rota.pipeline import decode, ingest, lag, rebalance, segment, store, whatif
+from rota.pipeline.segment import Segments
+from rota.pipeline.session import LOCAL, session
+from rota.pipeline.store import Store
+from rota.replay.lag import REACH
+from rota.tables import (
+    ADVICE,
+    COMMITS,
+    ENDS,
+    GENERATIONS,
+    JOURNAL,
+    LAG,
+    OWNERSHIP,
+    REBALANCES,
+    SERVERLOG,
+    STATUS,
+    WHATIF,
+)
+
+LARGE = 256 << 20
+"""Bytes of segments from which on Java's better compiler pays."""
+SHOWN = 20
+"""Examples of each thing that could not be read."""
+
+
+class Stage(enum.StrEnum):
+    """What a run does, in this order."""
+
+    FIND = "finding batches"
+    START = "starting Spark"
+    EVIDENCE = "reading logs and samples"
+    JOURNAL = "reading the journal"
+    COMMITS = "decoding commits"
+    GROUPS = "decoding groups"
+    REBALANCES = "explaining rebalances"
+    LAG = "computing lag"
+    WHATIF = "replaying other policies"
+    PUBLISH = "showing the tables"
+
+
+class Progress(Protocol):
+    """Who is told how far a run is."""
+
+    def began(self, stage: Stage) -> None:
+        """The stage begins."""
+
+    def ended(self, stage: Stage, note: str) -> None:
+        """The stage is done; what came of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What to read."""
+
+    segments: tuple[str, ...]
+    server_logs: tuple[str, ...] = ()
+    zone: int = 0
+    """Minutes that the logs' clock is ahead of UTC."""
+    ends: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """A time so many milliseconds before the last record of the evidence."""
+
+    milliseconds: int
+
+
+Moment: TypeAlias = int | Back | None
+"""Milliseconds since 1970, or before the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to run, and what to look at."""
+
+    master: str = LOCAL
+    since: Moment = None
+    until: Moment = None
+    groups: tuple[str, ...] = ()
+    redact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """Something that could not be read."""
+
+    what: str
+    count: int
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Summary:
+    """What a run found."""
+
+    out: str
+    records: int = 0
+    commits: int = 0
+    generations: int = 0
+    rebalances: int = 0
+    first: int | None = None
+    """The first record's time, and the last one's."""
+    last: int | None = None
+    lines: int = 0
+    samples: int = 0
+    causes: list[tuple[str, str, int]] = field(default_factory=list)
+    """Cause, evidence, how many rebalances."""
+    groups: list[Row] = field(default_factory=list)
+    """gold/advice, the worst group first."""
+    windows: list[tuple[str, int, bool]] = field(default_factory=list)
+    """Each group, from when on its records are all there, and whether its first one is."""
+    unread: list[Unread] = field(default_factory=list)
+
+
+def run(
+    evidence: Evidence,
+    out: str,
+    options: Options,
+    progress: Progress,
+    spark: SparkSession | None = None,
+) -> Summary:
+    """Reads the evidence and writes every table.
+
+    :param spark: a session to use; one is started, and ended, where none is given
+    """
+    with _stage(progress, Stage.FIND) as note:
+        found = segment.find(evidence.segments)
+        note.append(f"{found.size / 1e6:,.1f} MB in {found.partitions} partitions")
+    with ExitStack() as stack:
+        tables = stack.enter_context(store.begin(out))
+        with _stage(progress, Stage.START):
+            if spark is None:
+                large = found.size > LARGE
+                spark = stack.enter_context(session(options.master, large=large))
+        this = _Run(spark, tables, options, progress, found)
+        with store.failures(tables.out):
+            this.all(evidence)
+        return this.summary
+
+
+@contextmanager
+def _stage(progress: Progress, stage: Stage) -> Iterator[list[str]]:
+    progress.began(stage)
+    note: list[str] = []
+    yield note
+    progress.ended(stage, "; ".join(note))
+
+
+class _Run:
+    def __init__(
+        self,
+        spark: SparkSession,
+        tables: Store,
+        options: Options,
+        progress: Progress,
+        found: Segments,
+    ) -> None:
+        self._spark = spark
+        self._tables = tables
+        self._options = options
+        self._progress = progress
+        self._found = found
+        self.summary = Summary(out=str(tables.out))
+        self.summary.unread += _flaws(found)
+        self._begin, self._until = (
+            when if not isinstance(when, Back) else found.last - when.milliseconds
+            for when in (options.since, options.until)
+        )
+        self._names: dict[bytes, str] = {}
+        """Topics by id."""
+
+    def all(self, evidence: Evidence) -> None:
+        """Every stage."""
+        self._evidence(evidence)
+        self._journal()
+        counting = decode.counting(self._tables.read(self._spark, JOURNAL))
+        self._commits(counting)
+        self._groups(counting)
+        self._rebalances()
+        self._lag()
+        self._whatif()
+        with _stage(self._progress, Stage.PUBLISH):
+            self._tables.publish()
+
+    def _evidence(self, evidence: Evidence) -> None:
+        spark, summary = self._spark, self.summary
+        counts = {"times": fn.sum("times"), "first": fn.min("problem")}
+        with _stage(self._progress, Stage.EVIDENCE) as note:
+            if evidence.server_logs:
+                lines = ingest.server_log(spark, evidence.server_logs, evidence.zone)
+                lines = self._within(ingest.once_each(lines))
+                counted = self._tables.write(SERVERLOG, lines, **counts)
+                summary.lines = counted["rows"]
+                self._strange("log lines about a group, but not understood", counted)
+            else:
+                self._tables.write_nothing(SERVERLOG)
+            if evidence.ends:
+                samples = ingest.ends(spark, evidence.ends).distinct()
+                counted = self._tables.write(ENDS, samples, **counts)
+                summary.samples = counted["rows"]
+                self._strange("lines that are no samples of ends", counted)
+            else:
+                self._tables.write_nothing(ENDS)
+            note.append(f"{summary.lines:,} lines about groups, {summary.samples:,} samples")
+
+    def _strange(self, what: str, counted: Mapping[str, Any]) -> None:
+        if counted["times"]:
+            self._unread(what, counted["times"], [counted["first"]])
+
+    def _within(self, lines: DataFrame) -> DataFrame:
+        if self._until is not None:
+            late = fn.unix_millis("at") > self._until
+            lines = lines.where(~fn.coalesce(late, fn.lit(False)))
+        return lines
+
+    def _journal(self) -> None:
+        with _stage(self._progress, Stage.JOURNAL) as note:
+            every = ingest.journal(self._spark, self._found)
+            wanted = ingest.wanted(
+                every,
+                since=self._begin,
+                until=self._until,
+                groups=self._options.groups,
+            )
+            counts = self._tables.write(
+                JOURNAL,
+                wanted,
+                bad=fn.count("problem"),
+                first=fn.min(fn.unix_millis("at")),
+                last=fn.max(fn.unix_millis("at")),
+            )
+            summary = self.summary
+            summary.records = counts["rows"]
+            summary.first, summary.last = counts["first"], counts["last"]
+            if counts["bad"]:
+                bad = every.where("problem is not null").select("file", "problem")
+                rows = bad.sort("file", "problem").limit(SHOWN).collect()
+                texts = [f"{row.file} {row.problem}" for row in rows]
+                self._unread("damaged batches", counts["bad"], texts)
+            note.append(f"{summary.records:,} records")
+
+    def _commits(self, counting: DataFrame) -> None:
+        with _stage(self._progress, Stage.COMMITS) as note:
+            every = decode.commits(counting)
+            counts = self._tables.write(COMMITS, every, bad=fn.count("problem"))
+            self.summary.commits = counts["rows"]
+            if counts["bad"]:
+                bad = every.where("problem is not null")
+                self._unread("records of offsets", counts["bad"], _places(bad))
+            note.append(f"{self.summary.commits:,} commits")
+
+    def _groups(self, counting: DataFrame) -> None:
+        tables, spark = self._tables, self._spark
+        with _stage(self._progress, Stage.GROUPS) as note:
+            self._names = decode.topic_names(tables.read(spark, COMMITS))
+            found = tables.keep(spark, "timelines", decode.timelines(counting, self._names))
+            made = found.where("generation is not null").select("generation.*")
+            owners = found.where("owner is not null").select("owner.*")
+            self.summary.generations, _ = tables.write_all(
+                (GENERATIONS, made), (OWNERSHIP, self._since(owners, "until"))
+            )
+            self._rest(found)
+            groups = len(self.summary.windows)
+            note.append(f"{self.summary.generations:,} generations of {groups:,} groups")
+
+    def _rest(self, found: DataFrame) -> None:
+        """What else the groups' records told."""
+        rest = found.where("generation is null and owner is null").drop("generation", "owner")
+        rows = rest.withColumn("complete_from", fn.unix_millis("complete_from")).collect()
+        bad = [row for row in rows if row.problem is not None]
+        if bad:
+            self._unread("records of groups", len(bad), [_place(row) for row in bad[:SHOWN]])
+        foreign: dict[str, int] = {}
+        for row in rows:
+            if row.foreign is not None:
+                foreign[row.foreign] = foreign.get(row.foreign, 0) + row.records
+        if foreign:
+            named = ", ".join(f"{name} {count:,}" for name, count in sorted(foreign.items()))
+            self._unread("records of kinds that are not decoded", sum(foreign.values()), [named])
+        windows = [row for row in rows if row.whole is not None]
+        self.summary.windows = sorted((row.group, row.complete_from, row.whole) for row in windows)
+
+    def _rebalances(self) -> None:
+        tables, spark = self._tables, self._spark
+        with _stage(self._progress, Stage.REBALANCES) as note:
+            found = rebalance.rebalances(
+                tables.read(spark, GENERATIONS),
+                tables.read(spark, COMMITS),
+                tables.read(spark, SERVERLOG),
+            )
+            self.summary.rebalances = tables.write(REBALANCES, self._since(found, "at"))["rows"]
+            causes = tables.read(spark, REBALANCES).groupBy("cause", "evidence").count()
+            self.summary.causes = sorted(tuple(row) for row in causes.collect())
+            note.append(f"{self.summary.rebalances:,} rebalances")
+
+    def _lag(self) -> None:
+        tables, spark = self._tables, self._spark
+        with _stage(self._progress, Stage.LAG) as note:
+            if not self.summary.samples:
+                tables.write_nothing(LAG, STATUS)
+                note.append("no samples of ends: none")
+                return
+            found = lag.lag(
+                tables.read(spark, COMMITS),
+                tables.read(spark, GENERATIONS),
+                tables.read(spark, OWNERSHIP),
+                ends=tables.folder(ENDS),
+                as_of=self._end(),
+            )
+            found = tables.keep(spark, "lag", found)
+            lags = self._since(found.where("lag is not null").select("lag.*"), "at")
+            verdicts = found.where("status is not null").select("status.*")
+            rows, _ = tables.write_all((LAG, lags), (STATUS, verdicts))
+            note.append(f"{rows:,} commits")
+
+    def _end(self) -> int:
+        """The time of the verdicts: the end of all evidence, or the one that the user asked for.
+
+        It is never later than ends are known: a record from the future must not spoil it for all.
+        """
+        ends = self._tables.read(self._spark, ENDS).agg(fn.max(fn.unix_millis("at")))
+        sampled = int(ends.collect()[0][0])
+        latest = min(max(self.summary.last or 0, sampled), sampled + REACH)
+        return latest if self._until is None else min(latest, self._until)
+
+    def _whatif(self) -> None:
+        tables, spark = self._tables, self._spark
+        with _stage(self._progress, Stage.WHATIF) as note:
+            ids = {topic: topic_id for topic_id, topic in self._names.items()}
+            found = whatif.alternatives(
+                tables.read(spark, GENERATIONS),
+                tables.read(spark, REBALANCES),
+                topic_ids=ids,
+                since=self._begin,
+            )
+            found = tables.keep(spark, "whatif", found)
+            rows = found.where("whatif is not null").select("whatif.*")
+            count = tables.write(WHATIF, rows)["rows"]
+            tables.write(ADVICE, found.where("advice is not null").select("advice.*"))
+            self.summary.groups = (
+                tables.read(spark, ADVICE).sort(fn.desc("damage"), "group").collect()
+            )
+            note.append(f"{count:,} rebalances under a policy")
+
+    def _since(self, rows: DataFrame, column: str) -> DataFrame:
+        """Rows that are not over before the time that the user asked for."""
+        if self._begin is None:
+            return rows
+        over = fn.unix_millis(f"`{column}`") < self._begin
+        return rows.where(~fn.coalesce(over, fn.lit(False)))
+
+    def _unread(self, what: str, count: int, examples: Sequence[str]) -> None:
+        self.summary.unread.append(Unread(what=what, count=count, examples=tuple(examples)))
+
+
+def _flaws(found: Segments) -> Iterator[Unread]:
+    kinds: dict[str, list[str]] = {}
+    for flaw in found.flaws:
+        kinds.setdefault(flaw.problem.flaw, []).append(f"{flaw.path} {flaw.problem}")
+    for kind, places in sorted(kinds.items()):
+        what = f"stretches of bytes that are no batch ({kind})"
+        yield Unread(what=what, count=len(places), examples=tuple(places[:SHOWN]))
+
+
+def _places(bad: DataFrame) -> list[str]:
+    order = ("journal_partition", "journal_offset")
+    return [
+        _place(row) for row in bad.select(*order, "problem").sort(*order).limit(SHOWN).collect()
+    ]
+
+
+def _place(row: Row) -> str:
+    return f"partition {row.journal_partition} offset {row.journal_offset}: {row.problem}"

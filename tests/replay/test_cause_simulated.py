@@ -1,0 +1,71 @@
+"""Causes in simulated histories, against what the simulated coordinator knew."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from rota.replay.cause import Commits, explain
+from rota.replay.fact import Cause, Evidence
+from tests.replay.simulated import History, history
+
+SECOND_ROUNDS = (Cause.LEADER, Cause.UNKNOWN)
+"""What a second round that stands for itself may be called."""
+
+
+def check(seed: int) -> None:
+    """Stated: exact. Inferred: exact or unknown, with all commits, with some, with none."""
+    found = history(seed)
+    for step, cause in zip(found.steps, found.causes, strict=True):
+        told = explain(step, found.commits, found.lines)
+        assert told.evidence is Evidence.STATED
+        assert told.cause == cause or (cause is None and told.cause in SECOND_ROUNDS), (seed, told)
+    for commits in (found.commits, thinned(found.commits, seed), {}):
+        check_inferred(found, commits)
+
+
+def check_inferred(found: History, commits: Commits) -> None:
+    for step, cause in zip(found.steps, found.causes, strict=True):
+        told = explain(step, commits)
+        assert told.evidence is Evidence.INFERRED
+        assert told.cause in (cause, Cause.UNKNOWN), (found.seed, step.after.generation, told)
+
+
+def thinned(commits: Commits, seed: int) -> Commits:
+    """Members that commit only what is new, and so not for stretches of a minute at times."""
+    rng = random.Random(seed)
+    quiet = {minute for minute in range(21) if rng.random() < 0.5}
+    return {
+        key: times[[time // 60_000 not in quiet for time in times.tolist()]]
+        for key, times in commits.items()
+    }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_cause_is_exact_or_unknown(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(1_000, 1_250))
+def test_a_cause_is_exact_or_unknown_in_many_histories(seed: int) -> None:
+    check(seed)
+
+
+def test_much_is_known_without_a_log() -> None:
+    """Not to be wrong is easy for who never says anything."""
+    known = total = 0
+    for seed in range(4):
+        found = history(seed)
+        told = [explain(step, found.commits).cause for step in found.steps]
+        known += sum(cause is not Cause.UNKNOWN for cause in told)
+        total += len(told)
+    assert known > total // 3
+
+
+def test_commits_out_of_the_generation_s_time_do_not_mislead() -> None:
+    found = history(0)
+    early = {key: np.sort(times - 3_600_000) for key, times in found.commits.items()}
+    check_inferred(found, early)
