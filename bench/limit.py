@@ -89,5 +89,6 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "join": Limit(seconds=1),
         "replay": Limit(seconds=30, mib=1024),
         "day": Limit(seconds=60),
+        "whatif": Limit(seconds=1),
     }
 )

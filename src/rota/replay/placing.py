@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
 from rota.assignors import exact, kafka, server
@@ -53,6 +52,7 @@ def _memoryless(name: str, solve: Solve) -> Placing:
 def _sticky(solve: Solve) -> Placing:
     def place(scene: Scene, previous: IntArray) -> Placed:
         problem = scene.problem
-        return Placed.of(scene, solve(replace(problem, claims=claiming(problem, previous))))
+        problem.table_order  # noqa: B018 (found once, for all that claim differently)
+        return Placed.of(scene, solve(problem.claimed(claiming(problem, previous))))
 
     return place

@@ -18,7 +18,6 @@ import numpy as np
 
 from rota.assignors.interface import Solution
 from rota.assignors.kafka import nearness
-from rota.assignors.kafka.hashing import walk
 from rota.assignors.kafka.held import holders
 from rota.assignors.kafka.lightest import Lightest
 from rota.assignors.kafka.movements import Movements
@@ -45,7 +44,7 @@ def place(problem: Problem, expired: Callable[[], bool]) -> Solution:
     subscribe, since it may move on from there. Where it does not, they are done again with only
     those earlier owners that subscribe.
     """
-    order = walk(problem.members)
+    order = problem.table_order
     previous = _earlier_owners(problem, order)
     stray = (previous != UNASSIGNED) & ~_may_take(problem, previous)
     notes: dict[str, None] = {}

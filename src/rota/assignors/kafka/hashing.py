@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
-from rota.formats.javahash import CAPACITY, LOAD_FACTOR, hash_map_order
-from rota.model.topic import IntArray
+from rota.formats.javahash import CAPACITY, LOAD_FACTOR
 
 WORD = 0xFFFFFFFF
-
-
-def walk(members: Sequence[str]) -> IntArray:
-    """Positions of the members in the order in which Java walks a table of them.
-
-    Members of one bucket stand in their own order, as if they had been inserted sorted: a
-    leader's true order of insertion is that of the join response, which is not known here.
-    """
-    return np.array(hash_map_order(members), dtype=np.int32)
 
 
 def partition_spread(topic_hash: int, number: int) -> int:
