@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup run test lint bench nightly clean
+.PHONY: help setup run test lint bench docs nightly clean
 
 help:            ## what there is
 	@grep -hE '^[a-z]+: .*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,9 @@ lint: $(READY)   ## ruff, mypy strict, import-linter
 
 bench: $(READY)  ## speed and memory beside Java, franz-go and kafka-python
 	@$(BIN)/python -m bench
+
+docs: $(READY)   ## docs/tables.md, out of the tables' declarations
+	@$(BIN)/python docs/generate_tables.py
 
 nightly: lint    ## everything, with many more seeds and examples
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly"

@@ -31,6 +31,7 @@ BENCHMARKS: Mapping[str, str] = MappingProxyType(
         "L": "coordinator",
         "M": "journal",
         "N": "day",
+        "O": "decode",
         "P": "whatif",
     }
 )

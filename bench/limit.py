@@ -89,6 +89,7 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "join": Limit(seconds=1),
         "replay": Limit(seconds=30, mib=1024),
         "day": Limit(seconds=60),
+        "decode": Limit(seconds=1),  # 300,000 records
         "whatif": Limit(seconds=1),
     }
 )

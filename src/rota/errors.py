@@ -6,6 +6,7 @@
     ├── InputError              what the caller gave is wrong; says what and where
     │   ├── UnknownStrategy     no such strategy, or it cannot be loaded
     │   └── UnknownSolver       no such solver of the sticky family
+    ├── Unreachable             what is needed cannot be reached or read: a file, a server, Java
     ├── FormatError             bytes that do not follow their format
     ├── StrategyError           a strategy did not do its duty
     │   ├── StrategyFailed      it raised
@@ -72,6 +73,10 @@ class UnknownStrategy(InputError):
 
 class UnknownSolver(InputError):
     """A solver that the sticky family does not have."""
+
+
+class Unreachable(RotaError):
+    """What is needed cannot be reached or read. The message says what to do."""
 
 
 class FormatError(RotaError):

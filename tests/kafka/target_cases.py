@@ -18,6 +18,9 @@ from rota.formats.javahash import java_sorted
 from rota.model.membership import GroupSubscription, Member
 from rota.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 
+SMALLEST_TABLE = 12
+"""More topics than these make a member's table grow."""
+
 Owners = dict[str, dict[str, list[int]]]
 """By member and topic."""
 
@@ -156,6 +159,9 @@ class _History:
     def _subscribe(self, moment: Moment) -> Moment:
         if self._equal:
             every = self._some(list(self._ids))
+            so_far = moment.members[0].topics
+            if len(so_far) > SMALLEST_TABLE:  # a table stays as large as it was: not known
+                every = tuple(java_sorted({*every, *so_far}))
             return replace(moment, members=tuple(replace(m, topics=every) for m in moment.members))
         changing = self._random.choice(moment.members)
         again = replace(changing, topics=self._random.choice(self._choices))

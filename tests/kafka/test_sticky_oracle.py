@@ -22,6 +22,7 @@ from rota.assignors.claims import held_by_another
 from rota.assignors.cooperative import CooperativeSticky
 from rota.assignors.interface import Solution
 from rota.assignors.kafka import general
+from rota.assignors.kafka.hashing import walk
 from rota.assignors.kafka.held import holders
 from rota.assignors.problem import Problem
 from rota.assignors.sticky import Sticky, StickyFamily
@@ -144,7 +145,7 @@ def causes(case: Case, problem: Problem) -> list[str]:
     """What in the input leads Kafka astray, claims beyond a topic's end apart."""
     found = []
     topics = {member.id: set(member.topics) for member in case.members}
-    walked = [topics[problem.members[position]] for position in problem.table_order]
+    walked = [topics[problem.members[position]] for position in walk(problem.members)]
     named = [asked for asked in walked if asked]
     if walked and not walked[0] and walked[len(walked) - len(named) :] == [named[0]] * len(named):
         found.append(EMPTY)
@@ -218,7 +219,7 @@ def differences(case: Case, answer: str) -> list[Fault]:
     if case.strategy == "cooperative-sticky":
         handed = held_by_another(problem, java) & (java == solution.target)
         found += [(HANDED_OVER, "two owners at once")] * bool((differs & handed).any())
-        _, doubled = holders(problem, problem.table_order)
+        _, doubled = holders(problem, walk(problem.members))
         withheld = (java == UNASSIGNED) & doubled & problem.equal
         found += [(WITHHELD, "no owner for a round")] * bool((differs & withheld).any())
         differs &= ~(handed | withheld)

@@ -15,9 +15,9 @@ import pytest
 from rota.assignors import kafka
 from rota.assignors.claims import previous_owners
 from rota.assignors.kafka import general
-from rota.assignors.kafka.hashing import PartitionSet, partition_spread
+from rota.assignors.kafka.hashing import PartitionSet, partition_spread, walk
 from rota.assignors.problem import Problem
-from rota.formats.javahash import hash_map_order, java_hash
+from rota.formats.javahash import java_hash
 from rota.model.membership import Member, Placement, Subscription
 from rota.model.topic import Cluster, IntArray
 from tests.kafka.sticky_cases import case
@@ -172,7 +172,7 @@ class TestJavasOrder:
         ],
     )
     def test_walk_over_a_table(self, count: int, order: list[int]) -> None:
-        assert hash_map_order([f"member-{number:02}" for number in range(count)]) == order
+        assert walk(tuple(f"member-{number:02}" for number in range(count))).tolist() == order
 
     def test_a_set_that_has_grown_does_not_shrink(self) -> None:
         small, grown = PartitionSet(java_hash("orders")), PartitionSet(java_hash("orders"))

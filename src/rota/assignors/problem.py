@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from rota.formats.javahash import hash_map_order, java_key, java_sorted
+from rota.formats.javahash import java_key, java_sorted
 from rota.model.membership import NO_GENERATION, Ownership, Subscription
 from rota.model.topic import (
     EXAMPLES,
@@ -113,15 +113,6 @@ class Problem:
         """Row by row: does this member subscribe to the topic of this partition?"""
         topic = self.layout.topic_of[partition]
         return _subscribing(self.classes, len(self.layout.topics), self.class_of[member], topic)
-
-    @cached_property
-    def table_order(self) -> IntArray:
-        """Positions of the members in the order in which Java walks a table of them.
-
-        Members of one bucket stand in their own order, as if they had been inserted sorted: a
-        leader's true order of insertion is that of the join response, which is not known here.
-        """
-        return np.array(hash_map_order(self.members), dtype=np.int32)
 
     def without_claims(self) -> Problem:
         """The same where nobody says what it owns."""

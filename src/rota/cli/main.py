@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    from rota.errors import RotaError  # noqa: PLC0415
+    from rota.errors import RotaError, Unreachable  # noqa: PLC0415
 
     for stream in (sys.stdout, sys.stderr):
         # a name that the terminal's encoding cannot show is escaped, not an error
@@ -93,6 +93,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         args = parser().parse_args(arguments)
         exceeded = args.run(args)
         sys.stdout.flush()
+    except Unreachable as error:
+        return _said(str(error), Exit.UNREACHABLE)
     except RotaError as error:
         return _said(str(error), Exit.BAD_INPUT)
     return Exit.LIMIT if exceeded else Exit.DONE

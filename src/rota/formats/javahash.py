@@ -111,7 +111,10 @@ def _may_crowd(hashes: Sequence[int], capacity: int) -> bool:
     """Is there, at any size of a small table, a bucket with so many keys that the table grows?"""
     while capacity < SMALL_TABLE and len(hashes) > CROWDED:
         first = _spread(hashes[: int(LOAD_FACTOR * capacity) + 1])
-        if max(Counter(value & (capacity - 1) for value in first).values()) > CROWDED:
+        buckets = [value & (capacity - 1) for value in first]
+        if len(set(buckets)) + CROWDED <= len(buckets) and (
+            max(Counter(buckets).values()) > CROWDED
+        ):
             return True
         if len(hashes) <= LOAD_FACTOR * capacity:
             return False

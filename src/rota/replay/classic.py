@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rota.errors import FormatError
 from rota.formats import assignment, subscription, userdata
 from rota.model.entry import NO_TIMESTAMP, GroupSaved, SavedMember
 from rota.model.membership import Ownership, Subscription
 from rota.model.topic import Partitions
-from rota.replay.course import Course, ahead
+from rota.replay.course import Course, ahead, key
 from rota.replay.fact import Generation, GenerationMember, Held, Kind, Mark, Written
 from rota.replay.library import Signs, library
 from rota.replay.ownership import NOTHING
@@ -26,13 +26,13 @@ class Classic:
         self._course = course
         self._read: dict[bytes, Held | FormatError] = {}
         """Assignments by their bytes: most members keep theirs from one generation to the next."""
+        self._libraries: dict[Signs, str | None] = {}
 
     def see(self, written: Written, entry: GroupSaved, *, converted: bool) -> None:
         """A generation was saved; ``converted``: in place of a consumer group."""
         course = self._course
-        last = course.last
-        if last is not None and (is_new(entry) or ahead(entry.generation, last.generation) < 0):
-            # no tombstone between them, but numbers do not fall in a group's life
+        if course.last is not None and not _goes_on(course.last, entry, converted=converted):
+            # no tombstone between them, but it is not what a group becomes of that generation
             course.begin_anew(written.at)
         mark = _mark(entry, course.last, converted=converted)
         generation = Generation(
@@ -87,9 +87,14 @@ class Classic:
             owned=NOTHING if owned is None else held(owned.partitions),
             owned_generation=generation,
             assigned=NOTHING if isinstance(assigned, FormatError) else assigned,
-            library=library(Signs.of(group, strategy, saved, known)),
+            library=self._library(Signs.of(group, strategy, saved, known)),
             problem="; ".join(wrong) or None,
         )
+
+    def _library(self, signs: Signs) -> str | None:
+        if signs not in self._libraries:
+            self._libraries[signs] = library(signs)
+        return self._libraries[signs]
 
     def _assigned(self, data: bytes) -> Held | FormatError:
         """A member that the leader left out has no bytes, which is nothing and not wrong."""
@@ -110,9 +115,24 @@ def is_new(entry: GroupSaved) -> bool:
     return not entry.generation and not entry.members and entry.protocol is None
 
 
+def _goes_on(last: Generation, entry: GroupSaved, *, converted: bool) -> bool:
+    """Numbers do not fall in a group's life, and one comes again only for static members' sake."""
+    gain = ahead(entry.generation, last.generation)
+    if gain or converted:
+        return gain >= 0 and not is_new(entry)
+    return {key(member) for member in last.members} == {
+        member.static_id or member.member_id for member in entry.members
+    }
+
+
 def held(partitions: Partitions | Iterable[tuple[str, int]]) -> Held:
     """Partitions by topic, in order, each once."""
-    found = partitions.by_topic() if isinstance(partitions, Partitions) else _grouped(partitions)
+    if isinstance(partitions, Partitions):
+        if not len(partitions):
+            return NOTHING
+        found: Mapping[str, Sequence[int]] = partitions.by_topic()
+    else:
+        found = _grouped(partitions)
     return {topic: tuple(sorted(set(found[topic]))) for topic in sorted(found)}
 
 

@@ -58,10 +58,9 @@ def cost(step: Step, poses: Poses | None = None) -> Cost:
     placed = Placed.of(scene, scene.position[_owners(board, after)[scene.numbers]])
     previous = scene.previous(before)
     withheld = placed.positions == UNASSIGNED
-    fewest, _ = scene.fewest.moves(previous, lambda: False)
     return Cost(
         moved=moved(np.where(withheld, placed.positions, previous), placed.positions),
-        moved_min=fewest,
+        moved_min=scene.fewest(previous),
         orphaned=int(np.count_nonzero(before != UNASSIGNED)) - scene.living(before),
         stopped=sum(_given_up(*pair) for pair in _pairs(step)),
         idle_members=placed.idle,

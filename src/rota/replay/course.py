@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.replay.fact import Generation, Kind, Mark, Written
+from rota.replay.fact import Generation, GenerationMember, Kind, Mark, Written
 from rota.replay.ownership import Ledger
 
 _NUMBERS = 2**32
@@ -56,3 +56,8 @@ def ahead(number: int, of: int) -> int:
     """
     distance = (number - of) % _NUMBERS
     return distance if distance < _NUMBERS // 2 else distance - _NUMBERS
+
+
+def key(member: GenerationMember) -> str:
+    """What stays of a member when it comes back: its static id, if it has one."""
+    return member.static_id or member.member_id

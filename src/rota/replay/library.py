@@ -8,7 +8,7 @@ is None: what a group should migrate to hangs on it, so no library is guessed at
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rota.errors import FormatError
 from rota.formats import userdata
@@ -50,8 +50,7 @@ _STRATEGIES = {"stream": STREAMS, "RoundRobinAssigner": KAFKAJS, "roundrobin_v2"
 BUILT_IN = frozenset({"range", "roundrobin", "cooperative-sticky"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
+class Signs(NamedTuple):
     """What the journal shows of a member."""
 
     group: str

@@ -31,7 +31,7 @@ from rota.model.entry import (
     TopicsSaved,
 )
 from rota.replay.classic import CONSUMER, held
-from rota.replay.course import Course
+from rota.replay.course import Course, ahead
 from rota.replay.fact import Generation, GenerationMember, Held, Kind, Mark, Written
 from rota.replay.library import Signs, library
 from rota.replay.ownership import NOTHING
@@ -132,13 +132,12 @@ class Modern:
 
     def _computed(self, written: Written, entry: TargetEpochSaved) -> None:
         self._target = written, entry.epoch
-        if self.converted:
-            self.converted = False
-            self._save(Mark.CONVERTED, written, entry.epoch)
-            # those that left while the classic group was rebalancing
+        converted, self.converted = self.converted, False
+        if self.quiet:
+            return
+        self._save(Mark.CONVERTED if converted else Mark.SETTLED, written, entry.epoch)
+        if converted:  # without those that left while the classic group was rebalancing
             self._course.ledger.keep(self._members.keys(), written.at)
-        elif not self.quiet:
-            self._save(Mark.SETTLED, written, entry.epoch)
 
     def _replaced(self, written: Written, member_id: str) -> None:
         """A static member is back under a new id, with the target it had."""
@@ -155,7 +154,10 @@ class Modern:
         self._course.ledger.hold(self._member(entry.member_id), has, written.at, epoch)
 
     def _save(self, mark: Mark, written: Written, number: int) -> None:
-        epoch = self._epoch
+        epoch, last = self._epoch, self._course.last
+        again = mark in {Mark.REPLACED, Mark.CONVERTED}
+        if last is not None and ahead(number, last.generation) < (0 if again else 1):
+            self._course.begin_anew(written.at)  # epochs only grow in a group's life
         self._course.add(
             Generation(
                 group=self._course.group,

@@ -132,7 +132,9 @@ class Board:
 
     def scene(self, actors: Iterable[Actor], counts: Mapping[str, int]) -> Scene:
         """The scene with these; the same one for the same."""
-        listed = tuple(sorted(actors, key=lambda actor: actor.number))
+        by_number = {actor.number: actor for actor in actors}
+        by_id = {by_number[number].member_id: by_number[number] for number in sorted(by_number)}
+        listed = tuple(by_id.values())
         wanted = wanted_counts({actor.topics for actor in listed}, counts)
         key = (listed, tuple(wanted.items()))
         found = self._scenes.get(key)
@@ -181,8 +183,9 @@ class Scene:
         self.problem = board.poses.problem(
             ((actor.member_id, actor.static_id, actor.topics) for actor in actors), counts
         )
-        self.placed: dict[str, Placed] = {}
-        """What strategies without a memory give, by their names."""
+        self.placed: dict[tuple[str, bytes], Placed] = {}
+        """What strategies give: policies often meet with the same owners."""
+        self._moves: dict[bytes, int] = {}
 
     @cached_property
     def people(self) -> IntArray:
@@ -212,9 +215,17 @@ class Scene:
         return numbers
 
     @cached_property
-    def fewest(self) -> Fewest:
-        """The fewest moves into this scene."""
+    def _fewest(self) -> Fewest:
         return Fewest(self.problem)
+
+    def fewest(self, previous: IntArray) -> int:
+        """The fewest moves into this scene from these previous owners."""
+        key = previous.tobytes()
+        found = self._moves.get(key)
+        if found is None:
+            found, _ = self._fewest.moves(previous, lambda: False)
+            self._moves[key] = found
+        return found
 
     @cached_property
     def _all_partitions(self) -> IntArray:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from rota.replay.course import ahead
-from rota.replay.fact import Generation, GenerationMember, Kind, Mark, Step
+from rota.replay.course import ahead, key
+from rota.replay.fact import Generation, Kind, Mark, Step
 
 EAGER = frozenset({"range", "roundrobin", "sticky"})
 """Strategies whose members give everything up before they join."""
@@ -140,11 +140,6 @@ def is_unfinished(generation: Generation, following: Generation) -> bool:
         for partition in numbers
     } - given
     return bool(taken) and not taken.isdisjoint(_assigned(following))
-
-
-def key(member: GenerationMember) -> str:
-    """What stays of a member when it comes back: its static id, if it has one."""
-    return member.static_id or member.member_id
 
 
 def _assigned(generation: Generation) -> set[tuple[str, int]]:

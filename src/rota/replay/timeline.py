@@ -54,13 +54,12 @@ def read(group: str, records: Iterable[Written], topic_names: Mapping[bytes, str
             case OffsetCommitted(topic=topic, topic_id=topic_id):
                 if topic_id is not None:
                     names.setdefault(topic_id, topic)
-            case TopicsSaved(topics=topics):
-                for one in topics:
-                    names.setdefault(one.topic_id, one.topic)
             case OffsetForgotten() | Foreign():
                 pass
-            case _:
+            case entry:
                 own.append(written)
+                if isinstance(entry, TopicsSaved):
+                    names.update((one.topic_id, one.topic) for one in entry.topics)
     reader = _Reader(group, own, names)
     reader.run()
     return Timeline(

@@ -224,6 +224,8 @@ class _Static:
             self._turn(pending, None)
 
     def _leave(self, name: str, until: int, pending: _Pending) -> None:
+        if name in self._away:
+            return
         leaver = self._away[name] = _Leaver(name, pending)
         pending.waiting += 1
         self._order += 1
@@ -266,7 +268,7 @@ class _Static:
         return self.board.scene(
             (
                 Actor(
-                    self.board.number(f"static {person.static_id}"),
+                    self.board.number(f"person {person.name}"),
                     person.name,
                     person.static_id,
                     person.topics,

@@ -159,17 +159,13 @@ Counted = tuple[int, int, int]
 Rebalance = Callable[[Scene, IntArray, Placing], tuple[Placed, Counted]]
 
 
-def _fewest(scene: Scene, previous: IntArray) -> int:
-    return scene.fewest.moves(previous, lambda: False)[0]
-
-
 def _eager(scene: Scene, owners: IntArray, place: Placing) -> tuple[Placed, Counted]:
     """Everything that a living member has is given up."""
     previous = scene.previous(owners)
     placed = place(scene, previous)
     return placed, (
         moved(previous, placed.positions),
-        _fewest(scene, previous),
+        scene.fewest(previous),
         scene.living(owners),
     )
 
@@ -180,7 +176,7 @@ def _consumer(scene: Scene, owners: IntArray, place: Placing) -> tuple[Placed, C
     placed = place(scene, previous)
     moves = moved(previous, placed.positions)
     unwanted = scene.living(owners) - int(np.count_nonzero(previous != UNASSIGNED))
-    return placed, (moves, _fewest(scene, previous), moves + unwanted)
+    return placed, (moves, scene.fewest(previous), moves + unwanted)
 
 
 ROUNDS = 8
@@ -200,7 +196,7 @@ def _cooperative(scene: Scene, owners: IntArray, place: Placing) -> tuple[Placed
         if not taken:
             break
         held = np.where(withheld, np.int32(UNASSIGNED), placed.positions)
-    return placed, (moved(previous, placed.positions), _fewest(scene, previous), stopped)
+    return placed, (moved(previous, placed.positions), scene.fewest(previous), stopped)
 
 
 _REBALANCE: Mapping[Protocol, Rebalance] = {

@@ -84,9 +84,9 @@ def edge(records: Sequence[Written]) -> tuple[int, bool]:
         return start, False
     entry = records[start].entry
     if isinstance(entry, GroupSaved):
-        return start, is_new(entry)
+        return start, start == 0 and is_new(entry)
     if _is_beginning(records, start):
-        return start, True
+        return start, start == 0
     return _second_change(records, start), False
 
 
@@ -148,7 +148,7 @@ def _is_beginning(records: Sequence[Written], start: int) -> bool:
                 return made and not waiting
             case EpochSaved():
                 return waiting > 0 and entry.epoch <= FIRST_EPOCH
-            case CurrentSaved() | RegexSaved() if waiting:
+            case CurrentSaved() | RegexSaved() | TopicsSaved() if waiting:
                 pass
             case _:
                 return False
@@ -156,11 +156,15 @@ def _is_beginning(records: Sequence[Written], start: int) -> bool:
 
 
 def at_once(records: Sequence[Written], position: int) -> Entry | None:
-    """The entry that was written in the same breath as the one at a position, behind it."""
-    if position + 1 == len(records):
-        return None
-    following = records[position + 1]
-    return following.entry if following.offset == records[position].offset + 1 else None
+    """The entry that was written in the same breath as the one at a position, behind it; the topics
+    that Kafka before 4.1 wrote between a member and its epoch are passed over.
+    """
+    for following in range(position + 1, len(records)):
+        if records[following].offset != records[following - 1].offset + 1:
+            break
+        if not isinstance(records[following].entry, TopicsSaved):
+            return records[following].entry
+    return None
 
 
 def _change(records: Sequence[Written], start: int, position: int) -> int:

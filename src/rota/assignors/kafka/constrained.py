@@ -11,6 +11,7 @@ import numpy as np
 
 from rota.assignors.kafka import nearness
 from rota.assignors.kafka.deal import Deal, NearDeal
+from rota.assignors.kafka.hashing import walk
 from rota.assignors.kafka.held import holders
 from rota.assignors.problem import Problem
 from rota.model.membership import UNASSIGNED
@@ -21,7 +22,7 @@ def place(problem: Problem) -> IntArray:
     """An owner for each partition."""
     if not problem.members:
         return np.empty(0, dtype=np.int32)
-    order = problem.table_order
+    order = walk(problem.members)
     owners, doubled = holders(problem, order)
     near = nearness.heeded(problem.racks)
     if near:

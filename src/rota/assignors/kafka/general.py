@@ -18,6 +18,7 @@ import numpy as np
 
 from rota.assignors.interface import Solution
 from rota.assignors.kafka import nearness
+from rota.assignors.kafka.hashing import walk
 from rota.assignors.kafka.held import holders
 from rota.assignors.kafka.lightest import Lightest
 from rota.assignors.kafka.movements import Movements
@@ -44,7 +45,7 @@ def place(problem: Problem, expired: Callable[[], bool]) -> Solution:
     subscribe, since it may move on from there. Where it does not, they are done again with only
     those earlier owners that subscribe.
     """
-    order = problem.table_order
+    order = walk(problem.members)
     previous = _earlier_owners(problem, order)
     stray = (previous != UNASSIGNED) & ~_may_take(problem, previous)
     notes: dict[str, None] = {}
@@ -103,13 +104,14 @@ class Balance:
         self._revoked = bool(lost.any() or far.any())
         loads = np.bincount(held[held >= 0], minlength=len(problem.members))
         self._owners: list[int] = held.tolist()
-        self._topic_of = problem.layout.topic_of.tolist()
+        self._topic_of: list[int] = problem.layout.topic_of.tolist()
         self._lightest = Lightest(problem, loads.tolist(), near=self._near)
         self._movements = Movements(problem.layout)
         self._undoes = True
         members = np.bincount(problem.class_of, minlength=len(problem.classes))
         self._subscribers = members @ problem.subscribes
         shared = self._subscribers >= 2
+        self._shared: list[bool] = shared.tolist()
         wants_shared: BoolArray = np.any(problem.subscribes & shared, axis=1)
         self._takes_part = wants_shared[problem.class_of]
 
@@ -132,7 +134,7 @@ class Balance:
         return owners
 
     def _is_shared(self, partition: int) -> bool:
-        return bool(self._subscribers[self._topic_of[partition]] >= 2)
+        return self._shared[self._topic_of[partition]]
 
     def _give_out(self, free: list[int]) -> None:
         """To the least loaded subscriber, first within racks where they count."""

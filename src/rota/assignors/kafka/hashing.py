@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from rota.formats.javahash import CAPACITY, LOAD_FACTOR
+from functools import lru_cache
+
+import numpy as np
+
+from rota.formats.javahash import CAPACITY, LOAD_FACTOR, hash_map_order
+from rota.model.topic import IntArray
 
 WORD = 0xFFFFFFFF
+
+
+@lru_cache(maxsize=256)  # what would have been is asked many times of one group
+def walk(members: tuple[str, ...]) -> IntArray:
+    """Positions of the members in the order in which Java walks a table of them.
+
+    Members of one bucket stand in their own order, as if they had been inserted sorted: a
+    leader's true order of insertion is that of the join response, which is not known here.
+    """
+    order = np.array(hash_map_order(members), dtype=np.int32)
+    order.setflags(write=False)
+    return order
 
 
 def partition_spread(topic_hash: int, number: int) -> int:

@@ -42,11 +42,22 @@ class Lightest:
             heapify(heap)
             for topic in problem.classes[wanting].tolist():
                 self._topics[topic].append((rack, heap))
+        self._known: dict[int, int] = {}  # by topic, until a load changes
 
     def of(self, topic: int, racks: frozenset[int] | None = None) -> int | None:
         """The least loaded subscriber of the topic; where racks are given, in one of those or
         in a rack that is not known.
         """
+        if racks is not None:
+            return self._search(topic, racks)
+        member = self._known.get(topic)
+        if member is None:
+            member = self._search(topic, None)
+            if member is not None:
+                self._known[topic] = member
+        return member
+
+    def _search(self, topic: int, racks: frozenset[int] | None) -> int | None:
         found = self._topics[topic]
         if len(found) > FEW:
             for entry in islice(self._sorted, len(found)):
@@ -65,6 +76,7 @@ class Lightest:
 
     def change(self, member: int, by: int) -> None:
         """The member's load rises or falls."""
+        self._known.clear()
         del self._sorted[bisect_left(self._sorted, self._entries[member])]
         self.loads[member] += by
         self._entries[member] += by * self._members

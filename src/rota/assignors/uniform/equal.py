@@ -19,8 +19,9 @@ from rota.model.topic import IntArray
 def place(problem: Problem, ids: TopicIds) -> IntArray:
     """An owner for each partition."""
     walk = member_walk(problem.members)
-    turn = np.empty(len(walk), dtype=np.int32)
-    turn[walk] = np.arange(len(walk), dtype=np.int32)
+    order = np.array(walk, dtype=np.int32)
+    turn = np.empty_like(order)
+    turn[order] = np.arange(len(walk), dtype=np.int32)
     owners = holders(problem, turn)
     counts = np.bincount(owners[owners >= 0], minlength=len(walk)).tolist()
     keeps, room = quotas([counts[member] for member in walk], len(owners))
@@ -29,7 +30,7 @@ def place(problem: Problem, ids: TopicIds) -> IntArray:
     over = [(member, keep) for member, keep in zip(walk, keeps, strict=True) if keep is not None]
     if over:
         free = np.concatenate([free, _revoked(problem, topics, owners, over)])
-    owners[free] = np.repeat(np.array(walk, dtype=np.int32), room)
+    owners[free] = np.repeat(order, room)
     return owners
 
 
@@ -72,20 +73,18 @@ def _revoked(
     members = np.array([member for member, _ in over], dtype=np.int32)
     starts = np.searchsorted(owners, members, side="left", sorter=by_owner).tolist()
     ends = np.searchsorted(owners, members, side="right", sorter=by_owner).tolist()
-    given_up: list[int] = []
-    for (_, keep), start, end in zip(over, starts, ends, strict=True):
-        given_up += _table_of(problem, topics, by_owner[start:end])[keep:]
-    return np.array(given_up, dtype=np.int32)
-
-
-def _table_of(problem: Problem, topics: TopicTable, held: np.typing.NDArray[np.intp]) -> list[int]:
-    """These partitions in the order of a member's table of them."""
+    order = by_owner.tolist()
+    topic_of = problem.layout.topic_of[by_owner].tolist()
     first = problem.layout.starts.tolist()
-    by_topic: dict[int, list[int]] = {}
-    for topic, partition in zip(problem.layout.topic_of[held].tolist(), held.tolist(), strict=True):
-        by_topic.setdefault(topic, []).append(partition - first[topic])
-    return [
-        first[topic] + number
-        for topic in topics.held_walk(by_topic)
-        for number in number_walk(by_topic[topic])
-    ]
+    given_up: list[int] = []
+    for (_, quota), start, end in zip(over, starts, ends, strict=True):
+        keep = quota
+        by_topic: dict[int, list[int]] = {}
+        for partition, topic in zip(order[start:end], topic_of[start:end], strict=True):
+            by_topic.setdefault(topic, []).append(partition - first[topic])
+        for topic in topics.held_walk(by_topic):
+            numbers = by_topic[topic]
+            if len(numbers) > keep:
+                given_up += [first[topic] + number for number in number_walk(numbers)[keep:]]
+            keep = max(keep - len(numbers), 0)
+    return np.array(given_up, dtype=np.int32)

@@ -2,33 +2,44 @@
 
 Inside a bucket Java keeps the order of insertion, which is the group's history and not known
 here. It is taken to be the plainest one: members in the order of their ids, names and numbers
-ascending, and a member's topics as it gets them when it starts from nothing.
+ascending, and a member's topics as it gets them when it starts from nothing. Nor is it known how
+large a table was once: it is taken to be as large as for what is in it now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from struct import unpack
 
 from rota.assignors.problem import Problem
-from rota.formats.javahash import CAPACITY, hash_set_order, java_hash, java_sorted, put_order
+from rota.formats.javahash import (
+    CAPACITY,
+    CROWDED,
+    hash_set_order,
+    java_hash,
+    java_sorted,
+    put_order,
+)
 
 FIBONACCI = 0x9E3779B97F4A7C15
 LONG = 0xFFFFFFFFFFFFFFFF
 LOAD_FACTOR = 0.75
+UPPER_HALF = 2**16
 
 TopicIds = Mapping[str, bytes]
 """The 16 bytes of each topic's id."""
 
 
-def member_walk(members: Sequence[str]) -> list[int]:
+@lru_cache(maxsize=256)  # what would have been is asked many times of one group
+def member_walk(members: tuple[str, ...]) -> tuple[int, ...]:
     """Positions of the members as an assignor meets them.
 
     The coordinator copies its own table of members (a ``TimelineHashMap``) into a ``HashMap``.
     """
     hashes = [java_hash(member) for member in members]
     copied = _timeline_order(hashes)
-    return [copied[at] for at in put_order([hashes[position] for position in copied])]
+    return tuple(copied[at] for at in put_order([hashes[position] for position in copied]))
 
 
 def _timeline_order(hashes: Sequence[int]) -> list[int]:
@@ -43,8 +54,14 @@ def _timeline_order(hashes: Sequence[int]) -> list[int]:
 
 def number_walk(numbers: list[int]) -> list[int]:
     """A member's partitions of one topic, given ascending, in the order of its set of them."""
-    if numbers[-1] <= max(len(numbers) * 4 // 3, CAPACITY - 1):  # each in a bucket of its own
+    count, last = len(numbers), numbers[-1]
+    mask = max(1 << (count * 4 // 3).bit_length(), CAPACITY) - 1
+    if last <= mask:  # each in a bucket of its own
         return numbers
+    # the fewer buckets are shared, the fewer can be in any; up to the upper half a number is its
+    # own place in a table
+    if last < UPPER_HALF and len({number & mask for number in numbers}) > count - CROWDED:
+        return sorted(numbers, key=mask.__and__)
     return [numbers[at] for at in hash_set_order(numbers)]
 
 
@@ -69,13 +86,30 @@ class TopicTable:
         hashes = [self._hashes[at] for at in known]
         return [known[at] for at in hash_set_order(hashes, announced=len(named))]
 
-    def held_walk(self, topics: Iterable[int]) -> list[int]:
+    def held_walk(self, topics: Collection[int]) -> Iterable[int]:
         """These topics in the order of a member's own table of what it has."""
+        if len(topics) <= 1:
+            return topics
         if not self._hashes:
             return sorted(topics)
-        rank = {topic: at for at, topic in enumerate(self.walk)}
+        if len(topics) <= CROWDED:  # never more than the smallest table
+            return sorted(topics, key=self._place_in_smallest.__getitem__)
+        return self._put(topics)
+
+    @cached_property
+    def _place_in_smallest(self) -> list[tuple[int, int]]:
+        return [
+            ((value ^ value >> 16) & (CAPACITY - 1), -self._rank[topic])
+            for topic, value in enumerate(self._hashes)
+        ]
+
+    @cached_property
+    def _rank(self) -> dict[int, int]:
+        return {topic: at for at, topic in enumerate(self.walk)}
+
+    def _put(self, topics: Iterable[int]) -> list[int]:
         # a topic that is new to a member goes to the head of its bucket
-        latest = sorted(topics, key=rank.__getitem__, reverse=True)
+        latest = sorted(topics, key=self._rank.__getitem__, reverse=True)
         return [latest[at] for at in put_order([self._hashes[topic] for topic in latest])]
 
     def sort_key(self, topic: int) -> tuple[int, int]:

@@ -26,8 +26,8 @@ XERIAL_HEAD = XERIAL + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK = 32 * 1024
 FIRST_GUESS = 4
 """Records are tried to be so many times their compressed size, then more."""
-LEVEL = 3
-"""Of zstd it is Kafka's default, and quick for lz4 too."""
+ZSTD_LEVEL = 3
+"""As Kafka's producer has it."""
 FULL = "failed to write whole buffer"
 """What cramjam says where the room was too small."""
 _SIZE = struct.Struct(">i")
@@ -175,11 +175,15 @@ def _snap(data: bytes) -> bytes:
     return b"".join(out)
 
 
-def _frame(name: str) -> Callable[[bytes], bytes]:
-    def compressed(data: bytes) -> bytes:
-        return bytes(getattr(_cramjam(name), name).compress(data, level=LEVEL))
+def _lz4(data: bytes) -> bytes:
+    """Blocks that do not refer to each other: Kafka reads no others."""
+    frame = _cramjam("lz4").lz4.Compressor(content_checksum=False, block_linked=False)
+    frame.compress(data)
+    return bytes(frame.finish())
 
-    return compressed
+
+def _zstd(data: bytes) -> bytes:
+    return bytes(_cramjam("zstd").zstd.compress(data, level=ZSTD_LEVEL))
 
 
 DECOMPRESS: Mapping[Codec, Callable[[Bytes, int], bytes]] = MappingProxyType(
@@ -196,7 +200,7 @@ COMPRESS: Mapping[Codec, Callable[[bytes], bytes]] = MappingProxyType(
         Codec.NONE: bytes,
         Codec.GZIP: _gzip,
         Codec.SNAPPY: _snap,
-        Codec.LZ4: _frame("lz4"),
-        Codec.ZSTD: _frame("zstd"),
+        Codec.LZ4: _lz4,
+        Codec.ZSTD: _zstd,
     }
 )

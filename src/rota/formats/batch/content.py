@@ -69,7 +69,8 @@ class Content:
                 left -= len(piece)
         self.limit = np.where(self.count == 0, self.start, self.limit)
         for row in np.flatnonzero(self._impossible()).tolist():
-            text = f"impossible count {self.count[row]}"
+            size = self.limit[row] - self.start[row]
+            text = f"impossible count {self.count[row]}, {size} bytes there"
             found.setdefault(row, (Flaw.RECORDS, text))
         self._refuse(found)
         self.buffer = Buffer(pieces)
@@ -84,7 +85,7 @@ class Content:
         self._refuse(found)
 
     def _reason(self, row: int) -> str:
-        body = Body(self.buffer.data, int(self.start[row]), int(self.limit[row]))
+        body = Body(self.buffer.data[int(self.start[row]) : int(self.limit[row])])
         try:
             body.records(int(self.count[row]), 0, 0)
         except FormatError as error:

@@ -7,7 +7,7 @@ import numpy as np
 from rota.formats.batch.varint import unsigned_varints
 from rota.formats.buffer import BoolArray, Buffer, Int64Array
 
-FEW = 48
+FEW = 150
 """With fewer batches than this still going, a step costs more than going on one by one."""
 
 

@@ -57,21 +57,28 @@ class Walk:
 def walk(data: Bytes, start: int = 0) -> Walk:
     """The batches from a position on at which one begins; of any buffer, a mapped file too."""
     view = memoryview(data)
-    limit = len(view)
     search = _Search(view)
     positions: list[int] = []
     problems: list[Problem] = []
+    before: int | None = None
     at = end = start
-    while at < limit:
+    while at < len(view):
         stop = _run(view, at, positions)
         if stop > at:
             at = end = stop
+            before = positions[-1]
             continue
-        after, problem = _stopped(view, at, search)
-        if problem.flaw is Flaw.OLD:
-            end = after
+        problem = _passable(view, at)
+        if problem is None:
+            problem = _damaged(view, at, search, before)
+            if problem.position < at:  # the batch before was none: its length led astray
+                positions.pop()
+                end = problem.position
         _add(problems, problem)
-        at = after
+        before = None
+        at = problem.position + problem.size
+        if problem.flaw is Flaw.OLD:
+            end = at
     return Walk(*_sized(view, positions), end, tuple(problems))
 
 
@@ -97,30 +104,42 @@ def _sized(view: memoryview, positions: list[int]) -> tuple[Int64Array, Int64Arr
     return found, lengths[found + LENGTH_AT] + np.int64(PREFIX)
 
 
-def _stopped(view: memoryview, at: int, search: _Search) -> tuple[int, Problem]:
-    """Where to go on from a place at which no whole batch begins, and what there is instead."""
-    limit = len(view)
-    left = limit - at
-    if not any(view[at : at + 64]) and _only_zeros(view, at):
-        return limit, Problem(at, left, Flaw.ZEROS, "zeros to the end")
-    whole = left > MAGIC_AT
-    (length,) = LENGTH.unpack_from(view, at + LENGTH_AT) if whole else (0,)
-    magic = int.from_bytes(view[at + MAGIC_AT : at + MAGIC_AT + 1], signed=True) if whole else MAGIC
-    old = magic in {0, 1}
-    least = SHORTEST_OLD if old else SHORTEST
-    if old and least <= length <= left - PREFIX:
-        after = at + PREFIX + length
-        return after, Problem(at, PREFIX + length, Flaw.OLD, magic_problem(magic))
-    after = search.next(at + 1)
-    if after < limit:
-        text = magic_problem(magic) if magic != MAGIC and not old else f"impossible length {length}"
-        return after, Problem(at, after - at, Flaw.FRAME, text)
-    if magic != MAGIC and not old:
-        return limit, Problem(at, left, Flaw.FRAME, magic_problem(magic))
-    if whole and length < least:
-        return limit, Problem(at, left, Flaw.FRAME, f"impossible length {length}")
-    size = f"{PREFIX + length} bytes" if whole else f"at least {HEAD.size} bytes"
-    return limit, Problem(at, left, Flaw.CUT, f"a batch of {size} is cut, {left} are there")
+def _passable(view: memoryview, at: int) -> Problem | None:
+    """What may well be where no batch of today begins; None: it is damage, or cut."""
+    left = len(view) - at
+    if not any(view[at : at + HEAD.size]) and _only_zeros(view, at):
+        return Problem(at, left, Flaw.ZEROS, "zeros to the end")
+    length, magic = _length_and_magic(view, at)
+    if magic in {0, 1} and length is not None and SHORTEST_OLD <= length <= left - PREFIX:
+        return Problem(at, PREFIX + length, Flaw.OLD, magic_problem(magic))
+    return None
+
+
+def _damaged(view: memoryview, at: int, search: _Search, before: int | None) -> Problem:
+    """What is wrong here, and how far; it may have begun at the batch before."""
+    length, magic = _length_and_magic(view, at)
+    if before is not None and not search.sound(before, at - before):
+        after = search.next(before + 1)
+        if after < at:
+            length, _ = _length_and_magic(view, before)
+            return Problem(before, after - before, Flaw.FRAME, f"wrong length {length}")
+    else:
+        after = search.next(at + 1)
+    size = after - at
+    if magic not in {0, 1, MAGIC}:
+        return Problem(at, size, Flaw.FRAME, magic_problem(magic))
+    if after < len(view) or (length is not None and length < SHORTEST_OLD):
+        return Problem(at, size, Flaw.FRAME, f"impossible length {length}")
+    whole = f"at least {HEAD.size}" if length is None else PREFIX + length
+    return Problem(at, size, Flaw.CUT, f"a batch of {whole} bytes is cut, {size} are there")
+
+
+def _length_and_magic(view: memoryview, at: int) -> tuple[int | None, int]:
+    """What a head says; if it is too short for that, nothing and the magic it should have."""
+    if len(view) - at <= MAGIC_AT:
+        return None, MAGIC
+    (length,) = LENGTH.unpack_from(view, at + LENGTH_AT)
+    return length, int.from_bytes(view[at + MAGIC_AT : at + MAGIC_AT + 1], signed=True)
 
 
 def _add(problems: list[Problem], problem: Problem) -> None:
@@ -156,16 +175,22 @@ class _Search:
 
     def next(self, at: int) -> int:
         """Its position; the buffer's end if there is none."""
-        view, limit = self.view, len(self.view)
+        limit = len(self.view)
         for begin, end in _stretches(at, limit - HEAD.size + 1):
             for position, size in self._likely(begin, end):
                 self.budget -= size
                 if self.budget < 0:
                     return limit
-                (stored,) = CHECKSUM.unpack_from(view, position + CHECKSUM_AT)
-                if checksum(view[position + ATTRIBUTES_AT : position + size]) == stored:
+                if self.sound(position, size):
                     return position
         return limit
+
+    def sound(self, position: int, size: int) -> bool:
+        """Is a batch's checksum right?"""
+        view = self.view
+        (stored,) = CHECKSUM.unpack_from(view, position + CHECKSUM_AT)
+        made = checksum(view[position + ATTRIBUTES_AT : position + size])
+        return made == int(stored)
 
     def _likely(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         numbers = np.frombuffer(self.view, np.uint8)

@@ -25,7 +25,7 @@ from rota.model.entry import (
     OffsetForgotten,
 )
 
-__all__ = ["NAMES", "decode", "encode"]
+__all__ = ["NAMES", "READ", "decode", "encode"]
 
 NAMES = {
     classic.LEGACY_OFFSET: "LegacyOffsetCommit",
@@ -48,6 +48,8 @@ NAMES = {
     23: "StreamsGroupTopology",
 }
 """Kafka's name of each record type."""
+READ = (classic.LEGACY_OFFSET, classic.OFFSET, classic.GROUP, *modern.BY_TYPE)
+"""Those that are read; of the others only the name is known."""
 UNKNOWN = "unknown"
 _OFFSETS = frozenset((classic.LEGACY_OFFSET, classic.OFFSET))
 _TYPE = struct.Struct(">h")

@@ -1,0 +1,123 @@
+"""A journal's segment, from raw bytes to columns of offsets, on one core.
+
+Checksums, batches, records, keys and values: everything between the file and the table. Beside it
+``kafka-dump-log --offsets-decoder`` on the same segment, less what it takes for one record: that is
+Java's start. It prints what it finds, so the two do not do the same, but it is the tool that people
+have for this work today.
+"""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import subprocess
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from tests.java import broker, launcher
+
+from bench.limit import LIMITS
+from bench.measure import Taken, best, peak_memory
+from bench.peer import JAVA
+from bench.run import BUDGET, OURS, Row, Run
+from rota.formats import batch, journal
+from rota.formats.batch import Codec, Record
+from rota.formats.journal import column
+from rota.model.entry import OffsetCommitted
+
+RECORDS = 300_000
+"""So that the limit of a second is a rate of 300,000 records a second."""
+GROUPS = 2_000
+TOPICS = 300
+COMMITS = 50
+"""Offsets that a member commits one after the other."""
+NOW = 1_790_000_000_000
+TOPIC_ID = bytes(range(16))
+TOOL = "org.apache.kafka.tools.DumpLogSegments"
+CASES = (
+    ("batches of 1", 1, Codec.NONE),
+    ("batches of 5", 5, Codec.NONE),
+    ("batches of 500", 500, Codec.NONE),
+    ("batches of 50,000", 50_000, Codec.NONE),
+    ("batches of 500, zstd", 500, Codec.ZSTD),
+)
+BESIDE_JAVA = 5
+"""Of the recorded broker's journal, batches have 4.7 records on average."""
+
+
+@cache
+def records() -> Sequence[Record]:
+    """Offsets of many groups and topics."""
+    made = (
+        OffsetCommitted(
+            group=f"group-{number // COMMITS % GROUPS:05}",
+            topic=f"topic-{number // 7 % TOPICS}",
+            partition=number % 32,
+            offset=1_000_000 + number,
+            leader_epoch=3,
+            commit_timestamp=NOW + number,
+            topic_id=TOPIC_ID,
+        )
+        for number in range(RECORDS)
+    )
+    return [
+        Record(offset, NOW + offset, *journal.encode(entry)) for offset, entry in enumerate(made)
+    ]
+
+
+def segment(size: int, codec: Codec) -> bytes:
+    """All records, so many to the batch."""
+    each = iter(records())
+    pieces = iter(lambda: list(itertools.islice(each, size)), [])
+    return b"".join(batch.encode(piece, codec=codec) for piece in pieces)
+
+
+def read(data: bytes) -> column.Entries:
+    """The work."""
+    return column.decode_batches(batch.decode(data))
+
+
+def ours(data: bytes) -> Taken:
+    """Rota's time and memory."""
+    seconds, found = best(lambda: data, read, limit=OURS, budget=BUDGET)
+    assert len(found.commits) == RECORDS
+    assert len(found.left) == 0
+    return Taken(seconds=seconds, peak=peak_memory(lambda: data, read))
+
+
+def theirs(bench: Run, data: bytes) -> dict[str, Taken]:
+    """Kafka's tool, if it can run here."""
+    try:
+        broker.prepare()
+    except launcher.Unavailable as error:
+        bench.notes.append(f"decode: kafka-dump-log did not run: {error}")
+        bench.say(f"!! kafka-dump-log is LEFT OUT: {error}")
+        return {}
+    bench.say("   kafka-dump-log")
+    one = batch.encode(records()[:1])
+    return {JAVA: Taken(seconds=dump(bench.folder, data) - dump(bench.folder, one))}
+
+
+def dump(folder: Path, data: bytes) -> float:
+    """CPU seconds of the tool, all its threads."""
+    file = folder / f"{0:020d}.log"
+    file.write_bytes(data)
+    command = broker.java(TOOL, "--offsets-decoder", "--files", str(file))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def run(bench: Run) -> Iterator[Row]:
+    """Small batches, as a coordinator writes them, and large ones."""
+    for title, size, codec in CASES:
+        bench.say(f"   {RECORDS:,} records, {title}")
+        data = segment(size, codec)
+        yield Row(
+            work=f"decode: {RECORDS:,} offsets of a journal, {title}",
+            ours=ours(data),
+            theirs=theirs(bench, data) if size == BESIDE_JAVA else {},
+            limit=LIMITS["decode"],
+        )

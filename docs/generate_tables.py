@@ -1,0 +1,138 @@
+"""Writes tables.md out of the declarations in rota.tables: ``make docs``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rota.tables import TABLES, Column, Table
+
+PAGE = Path(__file__).with_name("tables.md")
+
+INTRO = """\
+# Tables
+
+<!-- Made by `make docs` from src/rota/tables.py. Do not edit. -->
+
+`rota run ... --out DIR` writes these tables as Parquet (zstd) into `DIR/bronze`, `DIR/silver` and
+`DIR/gold`, a folder each. Bronze is the evidence as it was read, silver the evidence decoded, gold
+what follows from it. Times are in UTC. A run replaces all tables at once: a reader sees those of
+one run, never half of them.
+
+How a thing is known is said beside it, never mixed: `stated` by the broker's log, `inferred` from
+the journal, `sampled` from outside.
+"""
+
+EXAMPLES_INTRO = """\
+## Three questions
+
+Spark reads a table by its folder: put the path that was given to `--out` in place of `DIR`, and
+hand the text to `spark.sql`. `group` is a word of SQL: it needs back quotes.
+"""
+
+LEVELS = {"bronze": "the evidence", "silver": "decoded", "gold": "what follows"}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A question, and the SQL that answers it."""
+
+    question: str
+    sql: str
+
+
+EXAMPLES = (
+    Example(
+        "Which rolling deploys cost most?",
+        """\
+SELECT `group`, rollout, min(at) AS began, max(at) AS ended, count(*) AS rebalances,
+       sum(stopped) AS stopped, sum(moved) AS moved, sum(moved_min) AS had_to_move
+FROM parquet.`DIR/gold/rebalances`
+WHERE rollout IS NOT NULL
+GROUP BY `group`, rollout
+ORDER BY sum(stopped) + sum(moved) - sum(moved_min) DESC, `group`, rollout
+""",
+    ),
+    Example(
+        "Who owned a partition while it was more than ten seconds behind?",
+        """\
+SELECT l.`group`, l.topic, l.partition, o.client_id, o.client_host,
+       min(l.at) AS first, max(l.at) AS last, max(l.lag) AS records,
+       round(max(l.lag_seconds), 1) AS seconds
+FROM parquet.`DIR/gold/lag` l
+LEFT JOIN parquet.`DIR/gold/ownership` o
+  ON o.`group` = l.`group` AND o.topic = l.topic AND o.partition = l.partition
+ AND l.at >= o.since AND (o.until IS NULL OR l.at < o.until)
+WHERE l.lag_seconds > 10
+GROUP BY l.`group`, l.topic, l.partition, o.client_id, o.client_host, o.since
+ORDER BY seconds DESC, l.`group`, l.topic, l.partition
+""",
+    ),
+    Example(
+        "What would each policy have saved each group?",
+        """\
+WITH used AS (
+  SELECT `group`, count_if(happens) AS rebalances, sum(moved) AS moved, sum(stopped) AS stopped
+  FROM parquet.`DIR/gold/whatif`
+  WHERE actual
+  GROUP BY `group`
+)
+SELECT w.`group`, w.policy,
+       first(used.rebalances) - count_if(w.happens) AS rebalances_saved,
+       first(used.moved) - sum(w.moved) AS moves_saved,
+       first(used.stopped) - sum(w.stopped) AS stops_saved
+FROM parquet.`DIR/gold/whatif` w
+JOIN used ON used.`group` = w.`group`
+GROUP BY w.`group`, w.policy
+ORDER BY stops_saved + moves_saved DESC, w.`group`, w.policy
+""",
+    ),
+)
+
+_STRUCT = re.compile(r"struct<(.*)>", re.DOTALL)
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield INTRO
+    for level, meaning in LEVELS.items():
+        yield f"## {level.capitalize()}: {meaning}\n"
+        for table in TABLES:
+            if table.name.startswith(f"{level}/"):
+                yield from _table(table)
+    yield EXAMPLES_INTRO
+    for example in EXAMPLES:
+        yield f"**{example.question}**\n\n```sql\n{example.sql}```\n"
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield f"### `{table.name}`\n"
+    key = ", ".join(f"`{name}`" for name in table.key)
+    yield f"One row is {table.row}. Told apart by {key}.\n"
+    yield "| column | type | what it says |\n|---|---|---|"
+    for column in table.columns:
+        yield f"| `{column.name}` | {_type(column)} | {_cell(column.meaning)} |"
+    for column in table.columns:
+        nested = _STRUCT.search(column.type)
+        if nested:
+            yield f"\nEach of `{column.name}` has `{nested[1]}`."
+    yield ""
+
+
+def _type(column: Column) -> str:
+    shown = _STRUCT.sub("struct", column.type)
+    return f"{_cell(shown)}{'' if column.required else ', or null'}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,226 @@
+"""Bronze into silver: what the journal's records say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as fn
+
+from rota.errors import FormatError
+from rota.formats import journal as format_
+from rota.formats.journal import column as journal_column
+from rota.formats.journal.column import Entries, Slices
+from rota.model.entry import NO_TIMESTAMP, OffsetCommitted, OffsetForgotten
+from rota.model.offset import NO_EPOCH
+from rota.pipeline import column, schema
+from rota.pipeline.bygroup import by_group, spread
+from rota.pipeline.ingest import GROUP, KEY_TYPE
+from rota.replay import timeline
+from rota.replay.fact import Written
+from rota.tables import COMMITS, GENERATIONS, OWNERSHIP
+
+COMMITTED = 1
+"""The type of a marker that ends a transaction well, in its key behind the version."""
+_MARKER = "cast(conv(hex(substring(key, 3, 2)), 16, 10) as int)"
+
+
+def is_offset() -> Column:
+    """The record is a committed offset, by its key."""
+    return fn.expr(KEY_TYPE).isin(0, 1)
+
+
+def counting(journal: DataFrame) -> DataFrame:
+    """The records that count: no markers, nothing of a transaction that was aborted or is open.
+
+    A transaction ends with the next marker of its producer; the marker's epoch is none to go by,
+    it may be the next one's already.
+    """
+    later = (
+        Window.partitionBy("journal_partition", "producer_id")
+        .orderBy(fn.desc("journal_offset"))
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    marker = fn.when(fn.col("control"), fn.expr(_MARKER))
+    ended = (
+        journal.where("transactional or control")
+        .withColumn("outcome", fn.last(marker, ignorenulls=True).over(later))
+        .where(~fn.col("control") & (fn.col("outcome") == COMMITTED))
+        .drop("outcome")
+    )
+    return journal.where("not transactional and not control").unionByName(ended)
+
+
+def commits(journal: DataFrame) -> DataFrame:
+    """Committed offsets out of records that count: silver/commits, and ``problem`` for records
+    that could not be read, whose other columns but their place are null.
+    """
+    return journal.where(is_offset()).mapInArrow(_commits, f"{schema.ddl(COMMITS)}, problem string")
+
+
+def _commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        buffer, (keys, values) = column.buffer_of(batch.column("key"), batch.column("value"))
+        read = journal_column.decode(buffer, keys, values)
+        yield _commit_batch(batch, read)
+        if len(read.left):
+            yield _left_batch(batch.take(pa.array(read.left)))
+
+
+def _commit_batch(batch: pa.RecordBatch, read: Entries) -> pa.RecordBatch:
+    found, buffer = read.commits, read.buffer
+    rows = pa.array(found.row)
+    gone = found.tombstone
+    size = np.where(gone, -1, found.metadata_size)
+    (metadata,) = column.strings(buffer.data, [Slices(found.metadata_start, size)], pa.string())
+    return pa.record_batch(
+        [
+            batch.column("journal_partition").take(rows),
+            batch.column("journal_offset").take(rows),
+            batch.column("at").take(rows),
+            column.names(found.group, read.groups),
+            column.names(found.topic, read.topics),
+            column.numbers(found.partition, pa.int32()),
+            column.numbers(found.offset, pa.int64(), gone),
+            column.numbers(found.leader_epoch, pa.int32(), gone | (found.leader_epoch == NO_EPOCH)),
+            metadata,
+            column.times(found.commit_timestamp, gone),
+            column.times(found.expire_timestamp, gone | (found.expire_timestamp == NO_TIMESTAMP)),
+            column.identifiers(buffer, found.topic_id_start),
+            batch.column("transactional").take(rows),
+            pa.nulls(len(found), pa.string()),
+        ],
+        schema=_COMMITS,
+    )
+
+
+_COMMITS = pa.schema([*schema.arrow(COMMITS), ("problem", pa.string())])
+
+
+def _left_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Records that do not look as they should, one by one."""
+    rows = []
+    for row in batch.set_column(2, "at", schema.milliseconds(batch.column("at"))).to_pylist():
+        found: dict[str, Any] = dict.fromkeys(_COMMITS.names)
+        found |= {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
+        try:
+            found |= _offset_row(row) | {"transactional": row["transactional"]}
+        except FormatError as error:
+            found["problem"] = str(error)
+        rows.append(found)
+    known = schema.batch(COMMITS, rows)
+    problem = pa.array([row["problem"] for row in rows], pa.string())
+    return pa.record_batch([*known.columns, problem], schema=_COMMITS)
+
+
+def _offset_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    entry = format_.decode(row["key"], row["value"])
+    assert isinstance(entry, OffsetCommitted | OffsetForgotten), "chosen by the type of its key"
+    found = {"group": entry.group, "topic": entry.topic, "partition": entry.partition}
+    if isinstance(entry, OffsetForgotten):
+        return found
+    return found | {
+        "offset": entry.offset,
+        "leader_epoch": None if entry.leader_epoch == NO_EPOCH else entry.leader_epoch,
+        "metadata": entry.metadata,
+        "committed_at": entry.commit_timestamp,
+        "expires_at": _maybe_time(entry.expire_timestamp),
+        "topic_id": entry.topic_id,
+    }
+
+
+def _maybe_time(at: int) -> int | None:
+    return None if at == NO_TIMESTAMP else at
+
+
+def topic_names(commits: DataFrame) -> dict[bytes, str]:
+    """Which topic has which id, as commits tell; of two names the one that sorts last."""
+    named = commits.where("topic_id is not null").groupBy("topic_id").agg(fn.max("topic"))
+    return {bytes(row[0]): row[1] for row in named.collect()}
+
+
+_TIMELINES: Mapping[str, str] = {
+    "generation": schema.struct(GENERATIONS),
+    "owner": schema.struct(OWNERSHIP),
+    "group": "string",
+    "complete_from": "timestamp",
+    "whole": "boolean",
+    "journal_partition": "int",
+    "journal_offset": "bigint",
+    "problem": "string",
+}
+TIMELINES = ", ".join(f"`{name}` {kind}" for name, kind in _TIMELINES.items())
+"""A row is one of: a generation; an ownership; a group, with the time from which on its records are
+all there, and whether its first one is; a record that could not be read, with its place.
+"""
+
+
+def timelines(journal: DataFrame, names: Mapping[bytes, str]) -> DataFrame:
+    """What became of every group, out of records that count: :data:`TIMELINES`."""
+    entries = journal.where(~is_offset()).withColumn("name", fn.expr(GROUP))
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _, parts in by_group(batches, "name"):
+            yield from _timeline(parts, names)
+
+    return spread(entries, "name", "journal_partition", "journal_offset").mapInArrow(
+        read, TIMELINES
+    )
+
+
+def _timeline(
+    parts: Iterable[pa.RecordBatch], names: Mapping[bytes, str]
+) -> Iterator[pa.RecordBatch]:
+    written: list[Written] = []
+    problems: list[dict[str, Any]] = []
+    for part in parts:
+        times = schema.milliseconds(part.column("at")).to_pylist()
+        columns = ("journal_partition", "journal_offset", "key", "value")
+        lists = (part.column(name).to_pylist() for name in columns)
+        for at, partition, offset, key, value in zip(times, *lists, strict=True):
+            try:
+                written.append(Written(offset, at, format_.decode(key or b"", value)))
+            except FormatError as error:
+                place = {"journal_partition": partition, "journal_offset": offset}
+                problems.append(place | {"problem": str(error)})
+    group = next((name for one in written if (name := getattr(one.entry, "group", None))), None)
+    if group is not None:
+        yield from _read(timeline.read(group, written, names), group)
+    if problems:
+        yield _timeline_batch(len(problems), _transposed(problems))
+
+
+def _read(found: timeline.Timeline, group: str) -> Iterator[pa.RecordBatch]:
+    if found.generations:
+        rows = schema.generation_batch(found.generations).to_struct_array()
+        yield _timeline_batch(len(rows), {"generation": rows})
+    if found.ownership:
+        owners = (schema.fact_row(OWNERSHIP, each) for each in found.ownership)
+        rows = schema.batch(OWNERSHIP, owners).to_struct_array()
+        yield _timeline_batch(len(rows), {"owner": rows})
+    if found.window is not None:
+        time = column.times(np.array([found.window.at]))
+        window = {"group": [group], "complete_from": time, "whole": [found.window.whole]}
+        yield _timeline_batch(1, window)
+
+
+def _transposed(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _timeline_batch(rows: int, known: Mapping[str, Any]) -> pa.RecordBatch:
+    """A batch whose other columns are null."""
+    columns = {}
+    for name, kind in _TIMELINES.items():
+        wanted = schema.arrow_type(kind)
+        given = known.get(name)
+        if given is None:
+            columns[name] = pa.nulls(rows, wanted)
+        else:
+            columns[name] = given if isinstance(given, pa.Array) else pa.array(given, wanted)
+    return pa.record_batch(columns)

@@ -1,0 +1,153 @@
+"""Tables as Spark and Arrow know them, and facts as their rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from rota.replay.fact import Generation, GenerationMember, Held, Kind, Mark
+from rota.tables import GENERATIONS, Column, Table
+
+Row: TypeAlias = Mapping[str, Any]
+"""Values by column; times are milliseconds."""
+
+TIME = pa.timestamp("us", tz="UTC")
+_SIMPLE = {
+    "boolean": pa.bool_(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "timestamp": TIME,
+}
+_NESTED = re.compile(r"(array|map|struct)<(.*)>", re.DOTALL)
+_MICROSECONDS = 1_000
+
+
+def ddl(table: Table) -> str:
+    """The columns as Spark's functions take a schema."""
+    return ", ".join(f"`{column.name}` {column.type}" for column in table.columns)
+
+
+def struct(table: Table) -> str:
+    """A row as the type of one column."""
+    return f"struct<{', '.join(f'`{each.name}`: {each.type}' for each in table.columns)}>"
+
+
+@cache
+def arrow(table: Table) -> pa.Schema:
+    """The columns as Arrow's."""
+    return pa.schema([(column.name, arrow_type(column.type)) for column in table.columns])
+
+
+@cache
+def arrow_type(name: str) -> pa.DataType:
+    """The Arrow type of a type of Spark's DDL."""
+    nested = _NESTED.fullmatch(name.strip())
+    if nested is None:
+        return _SIMPLE[name.strip()]
+    parts = _split(nested[2])
+    match nested[1]:
+        case "array":
+            return pa.list_(arrow_type(parts[0]))
+        case "map":
+            return pa.map_(arrow_type(parts[0]), arrow_type(parts[1]))
+        case _:
+            fields = (part.split(":", 1) for part in parts)
+            return pa.struct([(field.strip(" `"), arrow_type(kind)) for field, kind in fields])
+
+
+def _split(text: str) -> list[str]:
+    """The parts between commas that are in no brackets."""
+    parts, depth, begin = [], 0, 0
+    for place, sign in enumerate(text):
+        depth += (sign == "<") - (sign == ">")
+        if sign == "," and depth == 0:
+            parts.append(text[begin:place])
+            begin = place + 1
+    return [*parts, text[begin:]]
+
+
+def batch(table: Table, rows: Iterable[Row]) -> pa.RecordBatch:
+    """Rows as Arrow's columns. Values may be objects or mappings; times are milliseconds."""
+    listed = list(rows)
+    return pa.record_batch(
+        [_array(column, [row[column.name] for row in listed]) for column in table.columns],
+        schema=arrow(table),
+    )
+
+
+def fact_row(table: Table, fact: object) -> dict[str, Any]:
+    """A fact whose fields are a table's columns, as a row of it."""
+    return {column.name: getattr(fact, column.name) for column in table.columns}
+
+
+def _array(column: Column, values: list[Any]) -> pa.Array:
+    kind = arrow_type(column.type)
+    if kind == TIME:
+        values = [None if value is None else value * _MICROSECONDS for value in values]
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)
+
+
+def generation_batch(generations: Iterable[Generation]) -> pa.RecordBatch:
+    """Generations as rows of silver/generations."""
+    rows = (
+        fact_row(GENERATIONS, each) | {"members": [_member_row(m) for m in each.members]}
+        for each in generations
+    )
+    return batch(GENERATIONS, rows)
+
+
+def _member_row(member: GenerationMember) -> dict[str, Any]:
+    row = {name: getattr(member, name) for name in GenerationMember.__slots__}
+    return row | {
+        "owned": list(member.owned.items()),
+        "assigned": list(member.assigned.items()),
+    }
+
+
+def generations(rows: pa.RecordBatch | pa.StructArray) -> list[Generation]:
+    """The generations that rows of silver/generations hold; the reverse."""
+    if isinstance(rows, pa.StructArray):
+        rows = pa.RecordBatch.from_struct_array(rows)
+    columns = {name: _values(rows.column(name)) for name in rows.schema.names}
+    return [
+        _generation(dict(zip(columns, values, strict=True)))
+        for values in zip(*columns.values(), strict=True)
+    ]
+
+
+def _values(column: pa.Array) -> list[Any]:
+    listed: list[Any] = (milliseconds(column) if column.type == TIME else column).to_pylist()
+    return listed
+
+
+def milliseconds(column: pa.Array) -> pa.Array:
+    """Times as numbers: milliseconds since 1970."""
+    return column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+
+
+def _generation(row: dict[str, Any]) -> Generation:
+    members = tuple(_member(member) for member in row["members"])
+    known = {"members": members, "kind": Kind(row["kind"]), "mark": Mark(row["mark"])}
+    return Generation(**(row | known))
+
+
+def _member(row: dict[str, Any]) -> GenerationMember:
+    known = {
+        "topics": tuple(row["topics"]),
+        "owned": _held(row["owned"]),
+        "assigned": _held(row["assigned"]),
+    }
+    return GenerationMember(**(row | known))
+
+
+def _held(pairs: list[tuple[str, list[int]]]) -> Held:
+    return {topic: tuple(numbers) for topic, numbers in pairs}

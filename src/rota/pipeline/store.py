@@ -1,0 +1,193 @@
+"""The one module that reads and writes tables: Parquet in a folder, one run at a time.
+
+::
+
+    OUT/bronze  -> .current/bronze      what readers open, and silver and gold
+    OUT/.current -> .runs/3             the run that is shown
+    OUT/.runs/3/gold/rebalances/*.parquet
+    OUT/.runs/4/...                     a run in progress
+    OUT/.lock                           held by it
+
+A run writes all of its tables into a folder of its own. When they are there, one rename turns
+``.current`` to it: a reader finds the tables of one run, the old or the new, never a part. What a
+killed run leaves is not shown, and the next run removes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as fn
+
+from rota.errors import InputError, Unreachable
+from rota.pipeline import schema
+from rota.tables import Table
+
+LEVELS = ("bronze", "silver", "gold")
+RUNS, CURRENT, LOCK, WORK = ".runs", ".current", ".lock", "work"
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
+_FAILURES = {
+    "No space left on device": errno.ENOSPC,
+    "Disk quota exceeded": errno.EDQUOT,
+    "Permission denied": errno.EACCES,
+    "Read-only file system": errno.EROFS,
+}
+"""What Java says, and which error it is."""
+
+
+class Store:
+    """The tables of a run in progress. :func:`begin` makes one."""
+
+    def __init__(self, out: Path, folder: Path) -> None:
+        self._out = out
+        self._folder = folder
+
+    def write(self, table: Table, frame: DataFrame, **counts: Column) -> dict[str, int]:
+        """Writes a table, whole.
+
+        :param counts: aggregates over the frame, all its rows and columns
+        :return: how many rows were written, as ``rows``, and the counts
+        """
+        columns = [fn.col(f"`{each.name}`").cast(each.type) for each in table.columns]
+        wide, rows = Observation(), Observation()
+        if counts:
+            frame = frame.observe(wide, *(count.alias(name) for name, count in counts.items()))
+        if "problem" in frame.columns:
+            frame = frame.where("problem is null")
+        frame = frame.select(*columns).observe(rows, fn.count(fn.lit(1)).alias("rows"))
+        with failures(self._out):
+            frame.write.parquet(str(self._folder / table.name))
+        return dict(rows.get) | (dict(wide.get) if counts else {})
+
+    def keep(self, spark: SparkSession, name: str, frame: DataFrame) -> DataFrame:
+        """Computes a frame that several tables are made of, once; it is gone with the run."""
+        path = str(self._folder / WORK / name)
+        with failures(self._out):
+            frame.write.parquet(path)
+        return spark.read.schema(frame.schema).parquet(path)
+
+    def read(self, spark: SparkSession, table: Table) -> DataFrame:
+        """A table that this run has written."""
+        return _read(spark, self._folder, table)
+
+    def publish(self) -> None:
+        """Shows this run's tables in place of those that were there."""
+        _remove(self._folder / WORK)
+        for level in LEVELS:  # the first time they lead nowhere yet
+            _turn(self._out / level, Path(CURRENT, level))
+        _turn(self._out / CURRENT, Path(RUNS, self._folder.name))
+
+
+@contextmanager
+def begin(out: str) -> Iterator[Store]:
+    """A run's store in the folder; what earlier runs left behind is removed.
+
+    :raises InputError: the folder is no place for tables
+    :raises Unreachable: another run is writing to it
+    """
+    folder = _checked(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        shown = _shown(folder)
+        runs = folder / RUNS
+        runs.mkdir(exist_ok=True)
+        numbers = [0]
+        for run in runs.iterdir():
+            numbers.append(int(run.name) if run.name.isdecimal() else 0)
+            if run.name != shown:
+                _remove(run)
+        mine = runs / str(max(numbers) + 1)
+        mine.mkdir()
+        try:
+            yield Store(folder, mine)
+        finally:
+            if _shown(folder) != mine.name:
+                _remove(mine)
+
+
+def read(spark: SparkSession, out: str, table: Table) -> DataFrame:
+    """A table of the run that is shown, now and for as long as the frame is used.
+
+    :raises Unreachable: there is none
+    """
+    shown = _shown(Path(out))
+    if shown is None:
+        raise Unreachable(f"{out}: no tables here; rota run --out {out} makes them")
+    return _read(spark, Path(out, RUNS, shown), table)
+
+
+def _read(spark: SparkSession, folder: Path, table: Table) -> DataFrame:
+    # the schema is given, not asked for: Spark need not open a file to plan
+    return spark.read.schema(schema.ddl(table)).parquet(str(folder / table.name))
+
+
+def _checked(out: str) -> Path:
+    if _ADDRESS.match(out):
+        raise InputError(f"--out {out}: tables are written to a folder of this machine, or a mount")
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {out}: this is a file, not a folder")
+    for level in LEVELS:
+        found = folder / level
+        if os.path.lexists(found) and not _ours(found, level):
+            raise InputError(
+                f"--out {out}: {level} in it is not Rota's; give another folder, or move it away"
+            )
+    return folder
+
+
+def _ours(link: Path, level: str) -> bool:
+    return link.is_symlink() and link.readlink() == Path(CURRENT, level)
+
+
+def _shown(folder: Path) -> str | None:
+    with suppress(OSError):
+        return (folder / CURRENT).readlink().name
+    return None
+
+
+def _turn(link: Path, target: Path) -> None:
+    if link.is_symlink() and link.readlink() == target:
+        return
+    new = link.with_name(f"{link.name}.new")
+    new.unlink(missing_ok=True)
+    new.symlink_to(target)
+    new.replace(link)
+
+
+def _remove(folder: Path) -> None:
+    # the Java of a run that was killed may still be writing for a moment
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unreachable(f"{folder}: another run is writing to it; wait for it") from None
+        yield
+
+
+@contextmanager
+def failures(where: Path) -> Iterator[None]:
+    """Turns what Java says about a disk into the error that Python has for it."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        said = str(error)
+        for words, number in _FAILURES.items():
+            if words in said:
+                raise OSError(number, os.strerror(number), str(where)) from error
+        raise

@@ -1,0 +1,222 @@
+"""What holds of record batches for any records and any bytes."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rota.errors import FormatError
+from rota.formats import batch
+from rota.formats.batch import Codec, Flaw, Record
+from rota.formats.batch.checksum import checksum
+from rota.formats.batch.header import HEAD
+from rota.formats.batch.scalar import Body
+
+NOW = 1_790_000_000_000
+CROWD = 200
+"""So many batches go step by step, few one by one."""
+small = st.none() | st.binary(max_size=12)
+long = st.integers(60, 70).map(bytes) | st.integers(8_180, 8_200).map(bytes)
+contents = st.one_of(small, small, long)
+headers = st.lists(st.tuples(st.binary(max_size=5), contents), max_size=3).map(tuple)
+timestamps = st.integers(NOW - 10_000, NOW + 10_000) | st.integers(-1, 2**62)
+
+
+@st.composite
+def some_records(draw: st.DrawFn, most: int = 12) -> list[Record]:
+    """Records with ascending offsets, gaps among them."""
+    offset = draw(st.integers(0, 2**40))
+    found = []
+    for step in draw(st.lists(st.integers(1, 3) | st.integers(1, 2**20), max_size=most)):
+        offset += step
+        fields = draw(st.tuples(timestamps, contents, contents, headers))
+        found.append(Record(offset, *fields))
+    return found
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[list[Record], dict[str, Any]]:
+    """Records, and how their batch is written."""
+    made = draw(some_records())
+    first, last = (made[0].offset, made[-1].offset) if made else (5, 5)
+    options = {
+        "base_offset": first - draw(st.integers(0, 5)),
+        "last_offset": last + draw(st.integers(0, 5)),
+        "codec": draw(st.sampled_from(Codec)),
+        "append_time": draw(st.none() | st.integers(0, 2**62)),
+        "leader_epoch": draw(st.integers(-1, 2**31 - 1)),
+        "producer_id": draw(st.integers(-1, 2**63 - 1)),
+        "producer_epoch": draw(st.integers(-1, 2**15 - 1)),
+        "base_sequence": draw(st.integers(-1, 2**31 - 1)),
+        "transactional": draw(st.booleans()),
+    }
+    return made, options
+
+
+def as_read(made: list[Record], append_time: int | None) -> list[Record]:
+    if append_time is None:
+        return made
+    return [record._replace(timestamp=append_time) for record in made]
+
+
+@given(st.lists(batches(), max_size=6), st.integers(0, 2**40))
+def test_round_trip(cases: list[tuple[list[Record], dict[str, Any]]], at: int) -> None:
+    written = [batch.encode(made, **options) for made, options in cases]
+    columns = batch.decode(b"".join(written), at=at)
+    assert columns.problems == ()
+    expected = [as_read(made, options["append_time"]) for made, options in cases]
+    assert list(batch.records(columns)) == [record for made in expected for record in made]
+    found = columns.batches
+    assert found.size.tolist() == list(map(len, written))
+    assert found.position.tolist() == [at + sum(map(len, written[:n])) for n in range(len(written))]
+    assert found.count.tolist() == [len(made) for made, _ in cases]
+    names = ("base_offset", "last_offset", "leader_epoch", "producer_id", "producer_epoch")
+    for name in (*names, "base_sequence", "transactional"):
+        assert getattr(found, name).tolist() == [options[name] for _, options in cases]
+    assert not found.control.any()
+
+
+@given(st.lists(some_records(most=4), max_size=4))
+@settings(max_examples=50)
+def test_many_batches_are_read_as_each_alone(cases: list[list[Record]]) -> None:
+    """So many that they are read together."""
+    written = [batch.encode(made, base_offset=made[0].offset) for made in cases if made]
+    columns = batch.decode(b"".join(written * CROWD))
+    alone = [record for raw in written for record in batch.records(batch.decode(raw))]
+    assert columns.problems == ()
+    assert list(batch.records(columns)) == alone * CROWD
+
+
+@given(some_records(most=4), st.sampled_from(Codec))
+@settings(max_examples=20)
+def test_a_batch_cut_anywhere_is_one_problem(made: list[Record], codec: Codec) -> None:
+    raw = batch.encode(made, base_offset=made[0].offset if made else 0, codec=codec)
+    for end in range(1, len(raw), 1 + len(raw) // 200):
+        columns = batch.decode(raw + raw[:end])
+        (problem,) = columns.problems
+        assert (problem.position, problem.size) == (len(raw), end)
+        assert problem.flaw in {Flaw.CUT, Flaw.ZEROS}
+        assert len(columns) == len(made)
+
+
+# Damage
+
+edits = st.lists(
+    st.tuples(
+        st.floats(0, 1, exclude_max=True),
+        st.integers(0, 3),
+        st.sampled_from([b"", b"\0", b"\1", b"\2", b"\x7f", b"\x80", b"\xff", b"\xff" * 5])
+        | st.binary(max_size=3),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def edited(data: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
+    out = bytearray(data)
+    for place, gone, new in changes:
+        at = int(place * len(out))
+        out[at : at + gone] = new
+    return bytes(out)
+
+
+def sealed(records: bytes, count: int, codec: int) -> bytes:
+    """Any bytes as the records of a batch that is sound otherwise."""
+    fields = (0, HEAD.size - 12 + len(records), 0, 2, 0, codec, 9, NOW, NOW, -1, -1, -1, count)
+    raw = HEAD.pack(*fields) + records
+    return raw[:17] + struct.pack(">I", checksum(raw[21:])) + raw[21:]
+
+
+def check_told(data: bytes, columns: batch.Columns) -> None:
+    """Batches and problems lie side by side from the first byte to the last."""
+    parts = [(each.position, each.size) for each in columns.problems]
+    found = columns.batches
+    parts += zip(found.position.tolist(), found.size.tolist(), strict=True)
+    at = 0
+    for position, size in sorted(parts):
+        assert (position, size > 0) == (at, True)
+        at += size
+    assert at == len(data)
+    assert int(found.count.sum()) == len(columns) == len(list(batch.records(columns)))
+
+
+@given(st.lists(batches(), min_size=1, max_size=3), edits, st.booleans())
+@settings(max_examples=400)
+def test_damage_is_told_and_nothing_else_happens(
+    cases: list[tuple[list[Record], dict[str, Any]]],
+    changes: list[tuple[float, int, bytes]],
+    check: bool,
+) -> None:
+    written = b"".join(batch.encode(made, **options) for made, options in cases)
+    data = edited(written, changes)
+    check_told(data, batch.decode(data, check=check, most=1 << 20))
+
+
+@given(some_records(), edits, st.integers(-1, 14), st.sampled_from([0, CROWD]))
+@settings(max_examples=500)
+def test_damaged_records_are_read_as_one_by_one_or_refused(
+    made: list[Record], changes: list[tuple[float, int, bytes]], count: int, crowd: int
+) -> None:
+    """In a crowd of good batches too."""
+    base = made[0].offset if made else 0
+    body = edited(batch.encode(made, base_offset=base)[HEAD.size :], changes)
+    raw = sealed(body, count, Codec.NONE)
+    good = batch.encode([Record(3, NOW, b"k", b"v", ((b"h", None),))])
+    columns = batch.decode(good * crowd + raw)
+    assert len(columns.batches) + len(columns.problems) == crowd + 1
+    expected = one_by_one(body, count)
+    if isinstance(expected, str):
+        (problem,) = columns.problems
+        assert (problem.flaw, problem.text) == (Flaw.RECORDS, expected)
+    else:
+        assert list(batch.records(columns))[crowd:] == expected
+
+
+def one_by_one(body: bytes, count: int) -> list[Record] | str:
+    """The records, or what is wrong with them."""
+    if count == 0:  # then nobody looks at what is there instead
+        return []
+    try:
+        return Body(body).records(count, 0, NOW)
+    except FormatError as error:
+        return str(error)
+
+
+nasty = st.sampled_from([b"\0", b"\2", b"\x7f\xff\xff\xff", b"\xff" * 9, b"\x80" * 10, b"\x10\0"])
+
+
+@given(
+    st.lists(nasty | st.binary(max_size=8), max_size=40).map(b"".join),
+    st.integers(0, 7),
+    st.sampled_from([0, 1, 2, 3, 1_000, 2**31 - 1, -1]),
+)
+@settings(max_examples=1_000)
+def test_any_bytes_as_records_are_read_or_told(records: bytes, codec: int, count: int) -> None:
+    data = sealed(records, count, codec)
+    check_told(data, batch.decode(data, most=1 << 20))
+
+
+@given(st.lists(nasty | st.binary(max_size=80), max_size=30).map(b"".join))
+@settings(max_examples=1_000)
+def test_any_bytes_are_told(data: bytes) -> None:
+    check_told(data, batch.decode(data, most=1 << 20))
+
+
+def test_what_a_few_bytes_can_make_of_memory_is_bounded() -> None:
+    bombs = b"".join(
+        batch.encode([Record(0, NOW, None, bytes(1 << 22))], codec=codec) for codec in Codec
+    )
+    head = sealed(b"\0" * 10, 2**31 - 1, Codec.NONE)
+    tracemalloc.start()
+    try:
+        columns = batch.decode(bombs[: len(bombs) // 2] + head, most=1 << 20)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert columns.problems
+    assert peak < 4 * len(bombs) + (8 << 20)
