@@ -263,6 +263,9 @@ class _Static:
                 one.pending.waiting -= 1
             if gone:
                 self._turn(gone[0].pending, self._current(), at=until)
+            for one in gone[1:]:  # they went at one moment, though the journal has them apart
+                if not one.pending.waiting and not one.pending.turns:
+                    self._turn(one.pending, None)
 
     def _current(self) -> Scene:
         return self.board.scene(
