@@ -32,7 +32,8 @@ def whatif(
     causes: Causes | None = None,
     topic_ids: Mapping[str, bytes] | None = None,
 ) -> list[WhatIf]:
-    """All rows of a group: the policy that was used, marked ``actual``, then all others.
+    """All rows of a group: the policy that was used, marked ``actual``, then all others; none where
+    its members do not share partitions, or what they share cannot be read.
 
     :param generations: everything that is known of the group, in the order of the journal
     :param steps: its rebalances
@@ -40,15 +41,13 @@ def whatif(
         silent had been gone for its session timeout
     :param topic_ids: the order of ids decides which partitions KIP-848's uniform moves
     """
-    if not steps:
+    if not steps or not policy.is_of_consumers(generations):
         return []
     poses = Poses()
     reproduction = reproduce(steps, topic_ids or {}, poses)
-    rows = list(_actual(steps, reproduction))
-    if policy.is_of_consumers(generations):
-        again = Again(generations, steps, causes, topic_ids, poses)
-        rows += again.under(policy.choices(reproduction.used, again.sessions))
-    return rows
+    again = Again(generations, steps, causes, topic_ids, poses)
+    others = again.under(policy.choices(reproduction.used, again.sessions))
+    return [*_actual(steps, reproduction), *others]
 
 
 class Again:
