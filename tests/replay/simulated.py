@@ -138,7 +138,7 @@ def _causes(trace: Sequence[Record], found: Sequence[Step]) -> list[Cause | None
     return [_cause(notes, step) for step in found]
 
 
-def _completed(note: Record, trace: Sequence[Record]) -> tuple[str, int, str]:
+def _completed(note: Record, trace: Sequence[Record]) -> tuple[int, str, int, str]:
     """A member whose request is refused for the moment gives that as its reason to ask again: here
     with the reason that it had before.
     """
@@ -153,18 +153,20 @@ def _completed(note: Record, trace: Sequence[Record]) -> tuple[str, int, str]:
                 is_retry = str(asked.reason).startswith("join refused")
                 if asked.member_id and asked.member_id in text and not is_retry:
                     text = f"{note.detail[2]} after: {asked.reason}"
-    return what, generation, text
+    return note.at, what, generation, text
 
 
-def _cause(notes: Sequence[tuple[str, int, str]], step: Step) -> Cause | None:
+def _cause(notes: Sequence[tuple[int, str, int, str]], step: Step) -> Cause | None:
     leaving = ""
     for note in notes:
-        what, generation, text = note
+        at, what, generation, text = note
         if Happened(what) is Happened.LEFT:
             leaving = text
         # no group is deleted here, so that numbers only rise
         if Happened(what) is not Happened.PREPARING or generation < (step.from_generation or 0):
             continue
+        if step.before is not None and at + SECOND < step.before.at:
+            continue  # forgotten by a coordinator that stopped: the group was at rest again
         if text.startswith("members leave: ") and "not polled in time" in leaving:
             return Cause.SLOW_POLL
         if "metadata changed" in text:

@@ -239,6 +239,21 @@ def test_lines_of_a_former_life_do_not_count() -> None:
     assert (told.evidence, told.started_at) == (Evidence.STATED, END - 500)
 
 
+def test_a_group_that_is_made_again_at_once_has_only_its_own_lines() -> None:
+    former = logged(
+        prepared("removing member a-id on heartbeat expiration.", old=0),
+        "Assignment received from leader a-id for group g for generation 1",
+        "Group g with generation 2 is now empty.",
+        at=END - 900,
+    )
+    joins = prepared("Adding new member a-id with group instance id null; client reason: x", old=0)
+    first = replace(step([], [A]), rounds=(generation(1, END, A),), from_generation=0)
+
+    told = explain(first, {}, [*former, *logged(joins)])
+
+    assert (told.cause, told.started_at) == (Cause.JOINED, END - 500)
+
+
 def test_lines_about_other_rebalances_say_nothing_about_this_one() -> None:
     join = "Adding new member b-id with group instance id null; client reason: x"
     others = [

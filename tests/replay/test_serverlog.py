@@ -319,6 +319,9 @@ def test_not_even_the_words_of_the_sentence_mislead(group: str) -> None:
         "{}",
         "[]",
         '{"m": 3}',
+        '{"t": 1, "m": "Loaded classic group \\ud800 with 3 members."}',
+        "{" + '"a": [' * 9_000,
+        NEW_PREFIX + "Loaded classic group " + "g" * 99_999 + " with 3 members.",
         "{ not JSON",
         "\tat kafka.server.KafkaApis.handle(KafkaApis.scala:123)",
         "[2026-11-15 14:00:08,172] INFO [KafkaServer id=1] started (kafka.server.KafkaServer)",
@@ -339,6 +342,11 @@ def test_other_lines_are_passed_over(line: str) -> None:
         OLD_PREFIX + "Group g is on fire" + OLD_LOGGER,
         "[2026-11-15 14:00:08,172] INFO [GroupId g] Something new" + NEW_LOGGER,
         "Stabilized group g generation 4 with 3 members.",  # when?
+        "[2026-13-15 14:00:08,172] INFO Stabilized group g generation 4 with 3 members."
+        + NEW_LOGGER,
+        '{"t": Infinity, "message": "Stabilized group g generation 4 with 3 members."}',
+        '{"t": 1e99, "message": "Stabilized group g generation 4 with 3 members."}',
+        NEW_PREFIX + "Stabilized group g generation 4000000000 with 3 members." + NEW_LOGGER,
     ],
 )
 def test_lines_about_groups_that_are_not_understood_are_told_apart(line: str) -> None:

@@ -12,9 +12,12 @@ from rota.replay.fact import Held
 
 Commits: TypeAlias = Mapping[tuple[str, int], npt.NDArray[np.int64]]
 """The times of each partition's commits, in ascending order."""
+LATEST = np.iinfo(np.int64).max
 
 
-def latest(commits: Commits, held: Held, until: int, since: int | None = None) -> int | None:
+def latest(
+    commits: Commits, held: Held, until: int = LATEST, since: int | None = None
+) -> int | None:
     """The last commit of any of these partitions, not after ``until`` and after ``since``."""
     newest: int | None = None
     for topic, numbers in held.items():

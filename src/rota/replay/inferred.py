@@ -54,9 +54,12 @@ _Told: TypeAlias = tuple[Cause, Cause | None, str]
 
 def explain(step: Step, commits: Commits) -> Explanation:
     """What the journal says about a step."""
-    cause, likely, reason = _cause(step, commits)
-    earliest, last = _start(step, commits)
-    after = step.after
+    before, first, after = step.before, step.rounds[0], step.after
+    case = None
+    if before is not None:
+        case = _Case(before, first, change(before, first, after), commits)
+    cause, likely, reason = _from_nothing(step) if case is None else _cause(case)
+    earliest, last = _start(step, case)
     has_joined = after.kind is Kind.CLASSIC and after.mark is Mark.SETTLED
     return Explanation(
         cause=cause,
@@ -101,13 +104,14 @@ class _Case:
         return None
 
 
-def _cause(step: Step, commits: Commits) -> _Told:
-    before, first = step.before, step.rounds[0]
-    if before is None:
-        if step.known_before:
-            return Cause.JOINED, None, "the group was empty before"
-        return Cause.UNKNOWN, None, "the generation before is not in the evidence"
-    case = _Case(before, first, change(before, first, step.after), commits)
+def _from_nothing(step: Step) -> _Told:
+    """Where there is no generation before."""
+    if step.known_before:
+        return Cause.JOINED, None, "the group was empty before"
+    return Cause.UNKNOWN, None, "the generation before is not in the evidence"
+
+
+def _cause(case: _Case) -> _Told:
     differs = case.differs
     cause: Cause | None = None
     if case.gap is not None:
@@ -209,25 +213,22 @@ def _likely_end(case: _Case, member: GenerationMember) -> Cause:
     return Cause.SILENT if quiet >= session else Cause.LEFT
 
 
-def _start(step: Step, commits: Commits) -> tuple[int | None, int]:
+def _start(step: Step, case: _Case | None) -> tuple[int | None, int]:
     """Between when and when it began.
 
     Members commit while they are called to join, so that a commit does not tell that the group was
     still at rest; only those who are gone had not gone yet when they committed.
     """
-    before, first = step.before, step.rounds[0]
-    until = _joined(first)
-    if first.kind is Kind.CONSUMER and not step.unseen:
+    until = _joined(step.rounds[0])
+    if step.after.kind is Kind.CONSUMER and not step.unseen:
         return until, until  # the epoch's own entry
-    if before is None:
+    if case is None:
         return None, until
-    earliest = before.at
-    case = _Case(before, first, change(before, first), commits)
-    if case.gap is None and case.differs.went and not case.differs.came:
-        ends = [case.last_commit(member) for member in case.differs.went]
-        known = [end for end in ends if end is not None]
-        if len(known) == len(ends) and not case.differs.renewed:
-            earliest = max(earliest, min(known))
+    earliest, differs = case.before.at, case.differs
+    if case.gap is None and differs.went and not differs.came and not differs.renewed:
+        # of one that never committed nothing is known: it may have gone at once
+        ends = [case.last_commit(member) or 0 for member in differs.went]
+        earliest = max(earliest, min(ends))
     return min(earliest, until), until
 
 

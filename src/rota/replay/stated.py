@@ -19,9 +19,11 @@ Some lines leave a cause open, and the generations decide:
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
 
 from rota.replay.change import Change, change
@@ -40,12 +42,17 @@ SECOND_ROUND = "need to revoke partitions"
 
 _ENDS = frozenset(("assigned", "emptied"))
 _PLAIN = (
-    ("Adding new member ", Cause.JOINED),
-    ("on heartbeat expiration", Cause.SILENT),
-    ("on pending sync request expiration", Cause.SILENT),
-    ("Group's selectedProtocol will change", Cause.STRATEGY),
+    (re.compile(r"Adding new member .*", re.DOTALL), Cause.JOINED),
+    (re.compile(r"[rR]emoving member .* on heartbeat expiration\.?", re.DOTALL), Cause.SILENT),
+    (re.compile(r"Removing .* on pending sync request expiration\.?", re.DOTALL), Cause.SILENT),
+    (re.compile(r"Group's selectedProtocol will change .*", re.DOTALL), Cause.STRATEGY),
 )
-"""What a reason holds that leaves nothing open."""
+"""Reasons that leave nothing open. Ids may hold any words: so the whole is looked at."""
+_LEAVE = re.compile(
+    r"explicit `LeaveGroup` request for \(.*\) members\.?|[rR]emoving member .* on LeaveGroup\.?",
+    re.DOTALL,
+)
+_LEADER = re.compile(r"[lL]eader .* re-joining group during \w+", re.DOTALL)
 _Told: TypeAlias = tuple[Cause, Cause | None, str]
 
 
@@ -129,15 +136,14 @@ def _calls(step: Step, lines: Sequence[LogLine]) -> tuple[int, ...]:
             break
         if number is None:
             continue
+        is_former = bool(found) or line.at < end.at - FORMER
         if line.what == what:
-            if number < low or (number > high and line.at < end.at - FORMER):
+            if number < low or (number > high and is_former):
                 break
             if number <= high:
                 found.append(position)
                 high = number
-        elif line.what in _ENDS and (
-            number <= base or (number >= end.generation and line.at < end.at - FORMER)
-        ):
+        elif line.what in _ENDS and (number <= base or (number > high and is_former)):
             break
     return tuple(reversed(found))
 
@@ -148,7 +154,7 @@ def _at(line: LogLine) -> int:
 
 def _joined_at(seen: _Evidence) -> int | None:
     """When all had joined the last round."""
-    for line in seen.lines[seen.calls[0] :]:
+    for line in islice(seen.lines, seen.calls[0], None):
         if line.at > seen.step.after.at + SLACK:
             break
         if line.what == "stabilized" and line.generation == seen.step.after.generation:
@@ -160,14 +166,14 @@ def _classic(seen: _Evidence) -> _Told:
     """By the first call to join."""
     call = seen.first
     said, reason = _words(call), call.reason or ""
-    for words, cause in _PLAIN:
-        if words in reason:
+    for shape, cause in _PLAIN:
+        if shape.fullmatch(reason):
             return cause, None, said
-    if "LeaveGroup" in reason:
+    if _LEAVE.fullmatch(reason):
         return _left(seen, call)
     if reason.startswith("Downgrade group "):
         return _downgraded(seen, said)
-    if "metadata for " in reason or "re-joining group during" in reason:
+    if reason.startswith("Updating metadata for ") or _LEADER.fullmatch(reason):
         return _rejoined(seen, call, said)
     return Cause.UNKNOWN, _by_change(seen.change), said
 
@@ -191,14 +197,16 @@ def _left_without_reason(seen: _Evidence, member_id: str | None, said: str) -> _
     member = seen.member(member_id)
     if member is None or member.static_id is not None or not member.assigned:
         return Cause.LEFT, None, said  # what is static falls silent, what is idle is not slow
-    polled = max(_joined_last(seen, member), latest(seen.commits, member.assigned, at) or 0)
+    committed = latest(seen.commits, member.assigned, at)
+    polled = max(_joined_last(seen, member), committed or 0)
     if polled > at - (member.rebalance_timeout or 0):
         return Cause.LEFT, None, said
     if seen.step.after.kind is Kind.CONSUMER and _comes_back(seen, member.member_id):
         return Cause.SLOW_POLL, None, f"{said} It came back under the same id."
-    if latest(seen.commits, member.assigned, at) is None:
-        return Cause.LEFT, None, said
-    return Cause.UNKNOWN, Cause.SLOW_POLL, f"{said} It had not committed for its poll interval."
+    if latest(seen.commits, member.assigned) is None:
+        return Cause.LEFT, None, said  # nobody commits here, so that nothing speaks for the other
+    likely = Cause.LEFT if committed is None else Cause.SLOW_POLL
+    return Cause.UNKNOWN, likely, f"{said} It had not committed for its poll interval."
 
 
 def _joined_last(seen: _Evidence, member: GenerationMember) -> int:
@@ -207,18 +215,19 @@ def _joined_last(seen: _Evidence, member: GenerationMember) -> int:
     known = 0
     if before is not None and before.kind is Kind.CLASSIC:
         known = before.state_at or before.at
-    for line in seen.lines[: seen.calls[0]]:
+    for position in range(seen.calls[0] - 1, -1, -1):
+        line = seen.lines[position]
         if line.what == "joined" and line.member_id == member.member_id:
-            known = max(known, line.at)
+            return max(known, line.at)
     return known
 
 
 def _comes_back(seen: _Evidence, member_id: str) -> bool:
     """A consumer group's member names itself: under the same id it is the same process."""
-    for line in seen.lines[seen.calls[0] :]:
-        if line.what == "joined" and line.member_id == member_id:
-            return True
-    return False
+    return any(
+        line.what == "joined" and line.member_id == member_id
+        for line in islice(seen.lines, seen.calls[0], None)
+    )
 
 
 def _downgraded(seen: _Evidence, said: str) -> _Told:
@@ -233,7 +242,7 @@ def _downgraded(seen: _Evidence, said: str) -> _Told:
 def _rejoined(seen: _Evidence, call: LogLine, said: str) -> _Told:
     """A member that was there joined again: with other topics, for new partitions, for nothing."""
     client, differs = call.client_reason or NO_REASON, seen.change
-    is_leader = "re-joining group during" in (call.reason or "")
+    is_leader = _LEADER.fullmatch(call.reason or "") is not None
     if client.startswith("subscription has changed") or "current subscription" in client:
         return Cause.SUBSCRIPTION, None, said
     if differs is not None and SECOND_ROUND not in client:
