@@ -24,8 +24,8 @@ from rota.sim.shop import PLANS, Plan
 from rota.storage.log import Log, Pair
 
 TOPIC = "__consumer_offsets"
-START_MS = 1_794_700_800_000
-"""2026-11-15 00:00 UTC: the demo's day is always the same."""
+START_MS = 1_767_571_200_000
+"""Monday, 2026-01-05, 00:00 UTC: the demo is the same whenever it is run."""
 SEGMENT_BYTES = 512 * 1024
 LOGGER = "org.apache.kafka.coordinator.group.GroupMetadataManager"
 
