@@ -93,6 +93,8 @@ ALONE = member("a", 0, 1, 2, 3)
 JOIN = step([ALONE], [A, B])
 LEAVE = step([A, B], [B])
 SAME = step([A, B], [A, B])
+YOUNG = replace(LEAVE, before=generation(4, END - POLL // 2 + 1_000, A, B))
+"""The generation before was not there for long."""
 
 
 # by the log
@@ -208,19 +210,47 @@ def test_the_line_before_tells_why_a_member_left() -> None:
 NO_REASON = prepared("Removing member a-id on LeaveGroup; client reason: not provided")
 
 
-def test_who_leaves_without_a_reason_soon_after_a_commit_has_polled() -> None:
-    told = explain(LEAVE, committed(END - POLL // 2), logged(NO_REASON))
+def rhythm(*beats: int, end: int) -> Commits:
+    """Commits so many milliseconds apart, the last of them at the end."""
+    return committed(*(end - sum(beats[number:]) for number in range(len(beats) + 1)))
+
+
+STEADY = (5_000,) * 6
+
+
+@pytest.mark.parametrize(
+    ("commits", "cause", "likely"),
+    [
+        (rhythm(*STEADY, 1_200, end=END - 510), Cause.LEFT, None),  # one more, to close
+        (rhythm(*STEADY, end=END - 510), Cause.UNKNOWN, Cause.LEFT),  # it would have come anyway
+        (rhythm(*STEADY, 1_200, end=END - 9_000), Cause.UNKNOWN, Cause.LEFT),
+        (rhythm(900, 100, 4_000, 30, 7_000, 80, end=END - 510), Cause.UNKNOWN, Cause.LEFT),
+        (rhythm(*STEADY, end=END - POLL - 9_000), Cause.UNKNOWN, Cause.SLOW_POLL),
+        ({}, Cause.UNKNOWN, Cause.LEFT),
+    ],
+)
+def test_who_leaves_without_a_reason_may_have_polled_too_late(
+    commits: Commits, cause: Cause, likely: Cause | None
+) -> None:
+    told = explain(LEAVE, commits, logged(NO_REASON))
+
+    assert (told.cause, told.likely) == (cause, likely)
+    assert told.evidence is Evidence.STATED
+
+
+def test_but_not_if_it_joined_within_its_poll_interval() -> None:
+    begun = prepared("Adding new member a-id with group instance id null; client reason: x", old=3)
+    young = replace(LEAVE, before=generation(4, END - POLL // 2, A, B))
+
+    told = explain(young, {}, [*logged(begun, at=END - POLL // 2 - 9_000), *logged(NO_REASON)])
 
     assert told.cause is Cause.LEFT
 
 
-def test_who_leaves_without_a_reason_and_has_not_committed_for_its_poll_interval_may_be_slow() -> (
-    None
-):
-    told = explain(LEAVE, committed(END - POLL - 1_000), logged(NO_REASON))
+def test_some_libraries_do_not_know_a_poll_interval() -> None:
+    made = step([replace(A, library="sarama"), B], [B])
 
-    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.SLOW_POLL)
-    assert told.evidence is Evidence.STATED
+    assert explain(made, {}, logged(NO_REASON)).cause is Cause.LEFT
 
 
 def test_lines_of_a_former_life_do_not_count() -> None:
@@ -315,11 +345,13 @@ def test_a_member_of_a_consumer_group_that_comes_back_under_its_id_polled_too_la
         "[GroupId g] Member a-id joins the consumer group using the consumer protocol.",
         at=END + 9_000,
     )
-    quiet = committed(END - POLL - 1_000)
+    quiet, fresh = committed(END - POLL - 1_000), committed(END - 600)
 
     assert explain(consumer(LEAVE), quiet, [*left, *back]).cause is Cause.SLOW_POLL
     assert explain(consumer(LEAVE), quiet, left).likely is Cause.SLOW_POLL
-    assert explain(consumer(LEAVE), committed(END - 600), [*left, *back]).cause is Cause.LEFT
+    assert explain(consumer(LEAVE), fresh, left).cause is Cause.LEFT
+    # it committed while it was slow, or it had unsubscribed
+    assert explain(consumer(LEAVE), fresh, [*left, *back]).likely is Cause.SLOW_POLL
 
 
 # by the journal
@@ -380,15 +412,25 @@ def test_who_came_and_who_went_first_is_not_known() -> None:
         (SESSION * 2 // 3 - 100, Cause.LEFT, None),
         (SESSION * 2 // 3 + 100, Cause.UNKNOWN, Cause.LEFT),
         (SESSION + 1_000, Cause.UNKNOWN, Cause.SILENT),
-        (POLL + 1_000, Cause.UNKNOWN, Cause.SLOW_POLL),
     ],
 )
 def test_how_a_member_went_is_known_only_if_it_had_just_committed(
     quiet: int, cause: Cause, likely: Cause | None
 ) -> None:
-    told = inferred(LEAVE, committed(END - quiet))
+    told = inferred(YOUNG, committed(END - quiet))
 
     assert (told.cause, told.likely) == (cause, likely)
+
+
+def test_a_commit_alone_does_not_tell_that_a_member_polled() -> None:
+    told = inferred(LEAVE, committed(END - 20))
+
+    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.LEFT)
+    assert inferred(LEAVE, rhythm(*STEADY, end=END - 20)).cause is Cause.UNKNOWN
+
+
+def test_a_commit_out_of_its_rhythm_tells_that_it_was_closed() -> None:
+    assert inferred(LEAVE, rhythm(*STEADY, 1_200, end=END - 900)).cause is Cause.LEFT
 
 
 def test_commits_of_others_tell_nothing_of_who_is_gone() -> None:
@@ -402,7 +444,7 @@ def test_commits_before_the_generation_tell_nothing() -> None:
 
 
 def test_of_several_that_are_gone_each_must_have_just_committed() -> None:
-    made = step([A, B, C], [C])
+    made = replace(step([A, B, C], [C]), before=generation(4, END - 90_000, A, B, C))
     one, other = committed(END - 20), committed(END - 40, partition=2)
 
     assert inferred(made, one).cause is Cause.UNKNOWN
@@ -410,7 +452,9 @@ def test_of_several_that_are_gone_each_must_have_just_committed() -> None:
 
 
 def test_a_group_that_became_empty_soon_after_a_commit_was_left() -> None:
-    assert inferred(step([A], []), committed(END - 20)).cause is Cause.LEFT
+    made = replace(step([A], []), before=generation(4, END - 90_000, A))
+
+    assert inferred(made, committed(END - 20)).cause is Cause.LEFT
 
 
 def test_a_static_member_that_is_gone_was_most_likely_silent() -> None:

@@ -14,7 +14,7 @@ from rota.replay.rollout import rollouts
 from rota.replay.step import steps
 from tests.replay import capture, evidence
 
-KNOWN = 125
+KNOWN = 121
 """So many of the run's 150 rebalances are explained by the journal alone."""
 CONSUMER_SESSION = 6_000
 """The run's ``group.consumer.session.timeout.ms``."""

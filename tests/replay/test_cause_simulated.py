@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rota.replay.cause import Commits, explain
+from rota.replay.change import change
 from rota.replay.fact import Cause, Evidence
 from tests.replay.simulated import History, history
 
@@ -27,7 +28,7 @@ def check(seed: int) -> None:
         elif RETRY in told.reason:
             allowed |= {Cause.UNKNOWN}
         assert told.cause in allowed, (seed, step.after.generation, told)
-    for commits in (found.commits, thinned(found.commits, seed), {}):
+    for commits in (found.commits, thinned(found.commits, seed), busy(found), {}):
         check_inferred(found, commits)
 
 
@@ -46,6 +47,21 @@ def thinned(commits: Commits, seed: int) -> Commits:
         key: times[[time // 60_000 not in quiet for time in times.tolist()]]
         for key, times in commits.items()
     }
+
+
+def busy(found: History) -> Commits:
+    """Members that commit every second even while they are too slow to poll."""
+    more = dict(found.commits)
+    for step, cause in zip(found.steps, found.causes, strict=True):
+        began = explain(step, {}, found.lines).started_at
+        if cause is not Cause.SLOW_POLL or step.before is None or began is None:
+            continue
+        beats = np.arange(began - found.seed % 1_000, step.before.at, -1_000, dtype=np.int64)
+        for member in change(step.before, step.after).went:
+            for topic, numbers in member.assigned.items():
+                for key in ((topic, number) for number in numbers):
+                    more[key] = np.union1d(more.get(key, beats), beats)
+    return more
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -11,7 +11,8 @@ Known are
 - **leader rejoined**: the same members, and partitions they asked for are no more: who is told of
   that, and acts, is the leader;
 - **left**: members are gone, nothing else differs, and each of them committed so shortly before
-  that neither its session nor its poll interval can have been over.
+  that its session cannot have been over, and had polled: it joined not long before that, or its
+  last commit came too early in a steady rhythm, as that of a client that is closed does.
 
 Not known is
 
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from rota.replay.change import Change, change
-from rota.replay.commit import Commits, latest
+from rota.replay.commit import Commits, is_out_of_rhythm, latest
 from rota.replay.course import ahead
 from rota.replay.fact import (
     Cause,
@@ -41,11 +42,16 @@ from rota.replay.fact import (
     Mark,
     Step,
 )
+from rota.replay.library import NEVER_LATE
 
 FRESH = 2 / 3
 """A commit tells that a member was there if it is younger than this share of its timeouts. Not the
 whole: a commit in a transaction is no sign of life to the broker, so that the session may be older
 by a heartbeat, which is to be at most a third of it."""
+YOUNG = 1 / 2
+"""A member polls to join. Not long after it has joined, its poll interval cannot be over; half of
+that, for it may have asked to join well before the others did. A commit alone does not tell that it
+polled: there are applications that commit while they are slow."""
 SHORTEST_SESSION = 6_000
 """Of a consumer group, for a guess: brokers allow less only if told to."""
 
@@ -173,15 +179,17 @@ def _went(case: _Case) -> tuple[Cause | None, str]:
 
 def _was_there(case: _Case, member: GenerationMember) -> bool:
     """Shortly before, so that it was neither silent nor polling too late."""
-    limit = member.session_timeout
-    if limit is None or member.rebalance_timeout is None:
-        return False
-    if member.static_id is None:  # a static one that polls too late falls silent
-        limit = min(limit, member.rebalance_timeout)
-    # That it had joined shortly before tells nothing: it may have asked to long before the others
-    # did, and not have polled since.
+    session, poll = member.session_timeout, member.rebalance_timeout
     committed = case.last_commit(member)
-    return committed is not None and case.until - committed < limit * FRESH
+    if session is None or poll is None or committed is None:
+        return False
+    if member.static_id is not None or member.library in NEVER_LATE:
+        return case.until - committed < session * FRESH  # such do not leave for polling too late
+    if case.until - committed >= min(session, poll) * FRESH:
+        return False
+    if case.until - _joined(case.before) < poll * YOUNG:
+        return True
+    return is_out_of_rhythm(case.commits, member.assigned, case.until, case.before.at)
 
 
 def _guess(case: _Case) -> Cause:
