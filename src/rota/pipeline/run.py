@@ -318,7 +318,7 @@ class _Run:
                 tables.read(spark, COMMITS),
                 tables.read(spark, GENERATIONS),
                 tables.read(spark, OWNERSHIP),
-                ends=tables.folder(ENDS),
+                tables.read(spark, ENDS),
                 as_of=self._end(),
             )
             found = tables.keep(spark, "lag", found)

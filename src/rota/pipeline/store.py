@@ -27,7 +27,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyarrow import parquet
 from pyspark.errors import PySparkException
@@ -240,8 +239,3 @@ def root(said: str) -> str:
     ]
     java = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return next(iter([*python[-1:], *java[-1:], *filter(None, lines)]), "no reason given")
-
-
-def columns(folder: str, table: Table) -> pa.Table:
-    """A whole table without Spark, for a worker that needs all of it."""
-    return parquet.read_table(folder, schema=schema.arrow(table))
