@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
 from rota.pipeline import decode, ingest, lag, rebalance, segment, store, whatif
+from rota.pipeline.redact import Redaction
 from rota.pipeline.segment import Segments
 from rota.pipeline.session import LOCAL, session
 from rota.pipeline.store import Store
@@ -180,6 +182,7 @@ class _Run:
             when if not isinstance(when, Back) else found.last - when.milliseconds
             for when in (options.since, options.until)
         )
+        self._redaction = Redaction(secrets.token_bytes(32)) if options.redact else None
         self._names: dict[bytes, str] = {}
         """Topics by id."""
 
@@ -201,7 +204,9 @@ class _Run:
         counts = {"times": fn.sum("times"), "first": fn.min("problem")}
         with _stage(self._progress, Stage.EVIDENCE) as note:
             if evidence.server_logs:
-                lines = ingest.server_log(spark, evidence.server_logs, evidence.zone)
+                lines = ingest.server_log(
+                    spark, evidence.server_logs, evidence.zone, self._redaction
+                )
                 lines = self._within(ingest.once_each(lines))
                 counted = self._tables.write(SERVERLOG, lines, **counts)
                 summary.lines = counted["rows"]
@@ -229,7 +234,7 @@ class _Run:
 
     def _journal(self) -> None:
         with _stage(self._progress, Stage.JOURNAL) as note:
-            every = ingest.journal(self._spark, self._found)
+            every = ingest.journal(self._spark, self._found, self._redaction)
             wanted = ingest.wanted(
                 every,
                 since=self._begin,
@@ -250,7 +255,10 @@ class _Run:
                 bad = every.where("problem is not null").select("file", "problem")
                 rows = bad.sort("file", "problem").limit(SHOWN).collect()
                 texts = [f"{row.file} {row.problem}" for row in rows]
-                self._unread("damaged batches", counts["bad"], texts)
+                what = "damaged batches"
+                if self._redaction is not None:
+                    what += ", and records that could not be redacted"
+                self._unread(what, counts["bad"], texts)
             note.append(f"{summary.records:,} records")
 
     def _commits(self, counting: DataFrame) -> None:
