@@ -18,17 +18,8 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-run: $(READY)    ## the main job; until the pipeline exists: `rota plan` and `rota simulate` on shipped examples
-	@echo "The pipeline (rota run) is not built yet. These are rota plan and rota simulate on shipped examples:"
-	@echo
-	@echo '$$ rota plan examples/orders.json --remove billing-2 --compare'
-	@$(BIN)/rota plan examples/orders.json --remove billing-2 --compare
-	@echo
-	@echo '$$ rota plan examples/orders.json --remove billing-2 --strategy cooperative-sticky'
-	@$(BIN)/rota plan examples/orders.json --remove billing-2 --strategy cooperative-sticky
-	@echo
-	@echo '$$ rota simulate examples/rolling-deploy.toml --compare'
-	@$(BIN)/rota simulate examples/rolling-deploy.toml --compare
+run: $(READY)    ## the main job on a simulated day: `rota run --demo`, tables in rota-demo/
+	@$(BIN)/rota run --demo
 
 test: lint       ## lint, types, layers and every test but the nightly ones
 	@$(BIN)/python -m pytest

@@ -32,6 +32,7 @@ BENCHMARKS: Mapping[str, str] = MappingProxyType(
         "M": "journal",
         "N": "day",
         "O": "decode",
+        "P": "whatif",
     }
 )
 

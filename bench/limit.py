@@ -90,5 +90,6 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "replay": Limit(seconds=30, mib=1024),
         "day": Limit(seconds=60),
         "decode": Limit(seconds=1),  # 300,000 records
+        "whatif": Limit(seconds=1),
     }
 )

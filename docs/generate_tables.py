@@ -52,7 +52,7 @@ SELECT `group`, rollout, min(at) AS began, max(at) AS ended, count(*) AS rebalan
 FROM parquet.`DIR/gold/rebalances`
 WHERE rollout IS NOT NULL
 GROUP BY `group`, rollout
-ORDER BY sum(stopped) + sum(moved) - sum(moved_min) DESC, `group`, rollout
+ORDER BY stopped + moved - had_to_move DESC, `group`, rollout
 """,
     ),
     Example(

@@ -138,7 +138,8 @@ GENERATIONS = Table(
 
 REBALANCES = Table(
     name="gold/rebalances",
-    row="a rebalance; the rounds of a cooperative one are one",
+    row="a rebalance; the rounds of a cooperative one are one. Protocol and counts are null where "
+    "members do not share partitions (Connect), or what they share cannot be read",
     key=("group", "life", "to_generation"),
     columns=(
         Column("group", "string", "group"),
@@ -160,18 +161,18 @@ REBALANCES = Table(
         _maybe("likely", "string", "the best guess where the cause is unknown"),
         Column("reason", "string", "the broker's words, or what speaks for the cause"),
         _maybe("strategy", "string", "strategy in use after it"),
-        Column("protocol", "string", "`eager`, `cooperative` or `consumer`"),
+        _maybe("protocol", "string", "`eager`, `cooperative` or `consumer`"),
         Column("members_before", "int", "members before"),
         Column("members_after", "int", "members after"),
         Column("joined", "array<string>", "member ids that are new"),
         Column("left", "array<string>", "member ids that are gone"),
-        Column("moved", "int", "partitions with another owner though theirs was still there"),
-        Column("moved_min", "int", "the fewest that the best balance had to move"),
-        Column("orphaned", "int", "partitions whose owner was gone"),
-        Column("stopped", "int", "partitions that a living member had to give up"),
-        Column("idle_members", "int", "members with nothing to do after it"),
-        Column("most", "int", "the largest load after it"),
-        Column("least", "int", "the smallest load after it"),
+        _maybe("moved", "int", "partitions with another owner though theirs was still there"),
+        _maybe("moved_min", "int", "the fewest that the best balance had to move"),
+        _maybe("orphaned", "int", "partitions whose owner was gone"),
+        _maybe("stopped", "int", "partitions that a living member had to give up"),
+        _maybe("idle_members", "int", "members with nothing to do after it"),
+        _maybe("most", "int", "the largest load after it"),
+        _maybe("least", "int", "the smallest load after it"),
         _maybe("rollout", "string", "the rolling deploy that it is part of"),
     ),
 )
@@ -251,7 +252,8 @@ WHATIF = Table(
 
 ADVICE = Table(
     name="gold/advice",
-    row="a group: what happened to it, and what would have been better",
+    row="a group: what happened to it, and what would have been better. Counts are null where "
+    "members do not share partitions (Connect), or what they share cannot be read",
     key=("group",),
     columns=(
         Column("group", "string", "group"),
@@ -261,11 +263,11 @@ ADVICE = Table(
         Column("damage", "double", "what ranks groups: partitions stopped or moved without need"),
         Column("rebalances", "int", "rebalances that there were"),
         Column("rebalances_after", "int", "and under the best policy"),
-        Column("moved", "int", "partitions moved"),
-        Column("moved_after", "int", "and under the best policy"),
-        Column("moved_min", "int", "the fewest that had to move"),
-        Column("stopped", "int", "partitions stopped"),
-        Column("stopped_after", "int", "and under the best policy"),
+        _maybe("moved", "int", "partitions moved"),
+        _maybe("moved_after", "int", "and under the best policy"),
+        _maybe("moved_min", "int", "the fewest that had to move"),
+        _maybe("stopped", "int", "partitions stopped"),
+        _maybe("stopped_after", "int", "and under the best policy"),
         Column("libraries", "array<string>", "client libraries seen in it"),
         Column("headline", "string", "what happened, what was needless, what to change"),
         Column("steps", "array<string>", "how to migrate"),

@@ -20,6 +20,7 @@ from tests.java.launcher import CACHE, HERE, fetch, require
 LIBS = CACHE / "broker"
 START_TIMEOUT = 90
 STARTED = "Kafka Server started"
+STOPPED = ".kafka_cleanshutdown"
 
 # The broker ends with this process, however that ends: the watcher's pipe is closed then.
 WATCHED = """
@@ -105,6 +106,15 @@ class Broker:
         self._kill()
         self._process = self._start()
         self._wait()
+
+    def shut_down(self) -> None:
+        """End the broker in good order: what it has written is whole on disk."""
+        os.killpg(self._process.pid, signal.SIGTERM)
+        end = time.monotonic() + START_TIMEOUT
+        while not (self._folder / "data" / STOPPED).exists():
+            if time.monotonic() > end:
+                raise RuntimeError("the broker did not stop")
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """End the broker at once; its data is of no more use."""

@@ -49,6 +49,16 @@ class Moment:
     @property
     def step(self) -> str:
         """As TargetOracle reads it."""
+        return self.step_by("")
+
+    def step_after(self, before: Moment | None) -> str:
+        """The same where the one member that is new, if it is one, is still joining."""
+        known = {member.id for member in before.members} if before else set()
+        new = [member.id for member in self.members if member.id not in known]
+        return self.step_by(new[0] if len(new) == 1 else "")
+
+    def step_by(self, latest: str) -> str:
+        """The same where this member's own heartbeat brings it into the group."""
         position = {topic: at for at, topic in enumerate(self.ids)}
         topics = [
             f"{topic},{urlsafe_b64encode(uuid).decode().rstrip('=')},{self.counts.get(topic, -1)}"
@@ -66,8 +76,9 @@ class Moment:
             return f"{member.id},{member.static_id or ''},{member.rack or ''},{asked},{claims}"
 
         by_id = {member.id: member for member in self.members}
-        listed = [shown(by_id[name]) for name in java_sorted(by_id)]
-        return f"{';'.join(topics)}||{';'.join(listed)}"
+        ids = java_sorted(by_id)
+        listed = ";".join(shown(by_id[name]) for name in ids)
+        return f"{';'.join(topics)}|{ids.index(latest) if latest else ''}|{listed}"
 
     def after(self, owners: IntArray) -> Moment:
         """The same with this target."""

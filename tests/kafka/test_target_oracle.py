@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
-from itertools import chain, islice
+from collections.abc import Iterator
+from itertools import chain, islice, pairwise
 
 import numpy as np
 import pytest
@@ -82,6 +83,10 @@ def loads(moment: Moment, owners: IntArray) -> list[int]:
     return sorted(np.bincount(owners, minlength=len(moment.members)).tolist())
 
 
+def steps(history: list[Moment]) -> Iterator[str]:
+    return (now.step_after(before) for before, now in pairwise((None, *history)) if now)
+
+
 def agreement(history: list[Moment], answer: str) -> Counter[str]:
     """How often Rota finds what a coordinator does that has its whole history in its tables."""
     counted: Counter[str] = Counter()
@@ -101,11 +106,11 @@ def agreement(history: list[Moment], answer: str) -> Counter[str]:
 def test_a_coordinator_with_a_history_may_choose_other_partitions(equal: bool) -> None:
     """Its tables keep an order of insertion that no journal tells; docs/differences.md."""
     histories = [list(moments(seed, Uniform(), equal=equal)) for seed in range(500)]
-    answers = ask(["\t".join(("uniform", *(m.step for m in history))) for history in histories])
+    answers = ask(["\t".join(("uniform", *steps(history))) for history in histories])
     counted = sum(map(agreement, histories, answers), Counter[str]())
     print(dict(counted))
     assert counted["targets"] == counted["loads"] == counted["moves"] > 2000
-    assert counted["partitions"] > 0.98 * counted["targets"]
+    assert counted["partitions"] > 0.96 * counted["targets"]
 
 
 @pytest.mark.nightly

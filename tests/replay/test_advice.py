@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rota.replay import library
 from rota.replay.advice import advise, totals
 from rota.replay.fact import Advice, Cause
@@ -40,7 +42,8 @@ def test_a_rolling_deploy_asks_for_static_members() -> None:
         f"g: 25 rebalances in 19 min, 24 of them one rolling deploy of 12 members; "
         f"{found.stopped} partitions stopped, {found.moved} moved though "
         f"{found.moved_min} had to. Use static membership with session.timeout.ms=60000: "
-        "1 rebalance instead of 25, 0 stopped, 0 moved."
+        f"1 rebalance instead of 25, 0 stopped instead of {found.stopped}, "
+        f"0 moved instead of {found.moved}."
     )
     assert any("group.instance.id" in one for one in found.steps)
     assert not any("could not be told" in one for one in found.steps)
@@ -92,6 +95,17 @@ def test_members_that_cannot_be_read_leave_nothing_to_tell() -> None:
     found = advise(told, steps(told), whatif(told, steps(told)))
     assert found.verdict == "cannot tell"
     assert "could be read" in found.headline
+
+
+def test_of_members_that_are_no_consumers_nothing_is_counted() -> None:
+    told = [
+        replace(generation(number, [member("a"), member("b")]), protocol_type="connect")
+        for number in (1, 2)
+    ]
+    found = advise(told, steps(told), whatif(told, steps(told)))
+    assert (found.verdict, found.rebalances) == ("cannot tell", 2)
+    assert found.moved is found.stopped is found.moved_min is None
+    assert "not consumers (connect)" in found.headline
 
 
 def test_another_librarys_range_makes_it_an_estimate() -> None:

@@ -69,7 +69,8 @@ def ends() -> Ends:
     samples = [json.loads(line) for line in lines("logends.jsonl.gz")]
     number = {partition: n for n, partition in enumerate(partitions())}
     rows = [
-        (number[s["topic"], s["partition"]], s["t2"], s["end"], s["beginning"]) for s in samples
+        (number[s["topic"], s["partition"]], (s["t"] + s["t2"]) // 2, s["end"], s["beginning"])
+        for s in samples
     ]
     return Ends.of(*np.array(rows, dtype=np.int64).T)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 import sys
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,6 +96,20 @@ def test_a_walk_gives_position_and_size_of_each_batch() -> None:
     assert list(steps) == [(0, sizes[0]), (sizes[0], 61), (sizes[0] + 61, sizes[2])]
     assert (steps.end, steps.problems) == (len(data), ())
     assert list(batch.walk(data, sizes[0])) == list(steps)[1:]
+
+
+def test_a_mapped_file_can_be_walked_read_and_closed(tmp_path: Path) -> None:
+    path = tmp_path / "segment.log"
+    path.write_bytes(BATCH * 3 + BATCH[:40])
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as view,
+    ):
+        steps = batch.walk(view)
+        columns = batch.decode(view)
+    assert (len(steps), steps.end, len(columns)) == (3, 3 * len(BATCH), 9)
+    assert columns.problems == steps.problems
 
 
 def test_a_batch_cut_anywhere_is_told_with_its_position() -> None:

@@ -111,14 +111,25 @@ class Problem:
 
     def may_own(self, member: IntArray, partition: IntArray) -> BoolArray:
         """Row by row: does this member subscribe to the topic of this partition?"""
-        topic = self.layout.topic_of[partition]
-        return _subscribing(self.classes, len(self.layout.topics), self.class_of[member], topic)
+        classes, topic = self.class_of[member], self.layout.topic_of[partition]
+        topics = len(self.layout.topics)
+        if 1 < len(self.classes) <= LARGEST_TABLE // max(topics, 1):
+            return self.subscribes[classes, topic]
+        return _subscribing(self.classes, topics, classes, topic)
 
     def without_claims(self) -> Problem:
         """The same where nobody says what it owns."""
         none = np.empty(0, dtype=np.int32)
         claims = replace(self.claims, partition=none, member=none, subscribed=none.astype(np.bool_))
         return replace(self, claims=claims, notes=())
+
+    def claimed(self, claims: Claims) -> Problem:
+        """The same with other claims, and with all that was found out so far: none of that hangs
+        on claims.
+        """
+        made = object.__new__(Problem)
+        made.__dict__.update(self.__dict__, claims=claims)
+        return made
 
     @classmethod
     def of(
@@ -201,6 +212,8 @@ def _claims(  # noqa: PLR0913, PLR0917 (columns of one table)
     classes: tuple[IntArray, ...],
     ownership: Callable[[Subscription], Ownership],
 ) -> tuple[Claims, tuple[str, ...]]:
+    if ownership is stated and not any(len(one.owned) for one in subscriptions):
+        return _no_claims(subscriptions), ()
     owned = [ownership(subscription) for subscription in subscriptions]
     generation = np.array([held.generation for held in owned], dtype=np.int32)
     unreadable = {at: [held.note] for at, held in enumerate(owned) if held.note is not None}
@@ -218,6 +231,17 @@ def _claims(  # noqa: PLR0913, PLR0917 (columns of one table)
         partition=partition, member=member_column, subscribed=subscribed, generation=generation
     )
     return claims, tuple(notes)
+
+
+def _no_claims(subscriptions: list[Subscription]) -> Claims:
+    none = np.empty(0, dtype=np.int32)
+    told = [NO_GENERATION if one.generation is None else one.generation for one in subscriptions]
+    return Claims(
+        partition=none,
+        member=none,
+        subscribed=np.empty(0, dtype=np.bool_),
+        generation=np.array(told, dtype=np.int32),
+    )
 
 
 def _notes(members: tuple[str, ...], what: str, found: Mapping[int, Sequence[str]]) -> list[str]:

@@ -58,9 +58,9 @@ def _print_groups(screen: Console, groups: Sequence[Row]) -> None:
         table.add_row(
             plain(group.group),
             f"{group.rebalances:,}",
-            f"{group.stopped:,}",
-            f"{group.moved:,}",
-            f"{group.moved_min:,}",
+            _number(group.stopped),
+            _number(group.moved),
+            _number(group.moved_min),
             group.verdict,
             plain(group.policy if group.verdict == "change" else ""),
             _saving(group),
@@ -69,6 +69,10 @@ def _print_groups(screen: Console, groups: Sequence[Row]) -> None:
     if len(groups) > SHOWN_GROUPS:
         screen.print(f"{len(groups) - SHOWN_GROUPS:,} more groups: gold/advice, or --json")
     screen.print(LEGEND)
+
+
+def _number(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
 
 
 def _saving(group: Row) -> str:

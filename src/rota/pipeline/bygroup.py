@@ -97,6 +97,10 @@ def _runs(batch: pa.RecordBatch, key: str) -> Iterator[tuple[object, pa.RecordBa
         return
     column = batch.column(key)
     changes = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
+    # beside a null the answer is null: there it changes, unless both are
+    null = column.is_null()
+    edges = pc.xor(null.slice(1), null.slice(0, len(column) - 1))
+    changes = pc.or_(pc.fill_null(changes, fill_value=False), edges)
     cuts = np.flatnonzero(changes.to_numpy(zero_copy_only=False)) + 1
     for begin, end in itertools.pairwise([0, *cuts.tolist(), batch.num_rows]):
         yield column[begin].as_py(), batch.slice(begin, end - begin)

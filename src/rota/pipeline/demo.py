@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -20,12 +20,12 @@ from rota.group.coordinator import JOURNAL_PARTITIONS
 from rota.sim.brokerlog import Line
 from rota.sim.chance import mixed
 from rota.sim.day import DAY, GroupDay, Sample, broker, day, ends
-from rota.sim.shop import PLANS
+from rota.sim.shop import PLANS, Plan
 from rota.storage.log import Log, Pair
 
 TOPIC = "__consumer_offsets"
-START_MS = 1_794_700_800_000
-"""2026-11-15 00:00 UTC: the demo's day is always the same."""
+START_MS = 1_767_571_200_000
+"""Monday, 2026-01-05, 00:00 UTC: the demo is the same whenever it is run."""
 SEGMENT_BYTES = 512 * 1024
 LOGGER = "org.apache.kafka.coordinator.group.GroupMetadataManager"
 
@@ -52,11 +52,13 @@ def write_day(
     *,
     seed: int = 0,
     start_ms: int = START_MS,
+    plans: Sequence[Plan] = PLANS,
     progress: Callable[[float], None] | None = None,
 ) -> Day:
     """Plays the day and writes it down in a new folder.
 
     :param start_ms: a midnight, in milliseconds since 1970
+    :param plans: the groups that there are
     :param progress: is told what share of the work is done
     """
     segments, server_log = folder / "kafka-logs", folder / "server.log"
@@ -64,11 +66,11 @@ def write_day(
     folder.mkdir(parents=True, exist_ok=True)
     records = _Journal()
     said: list[tuple[int, str]] = []
-    for number, group in enumerate(day(seed=seed, start=start_ms), start=1):
+    for number, group in enumerate(day(seed=seed, start=start_ms, plans=plans), start=1):
         records.take(group)
         said += [(line.at, _logged(line, group.partition)) for line in group.log()]
         if progress is not None:
-            progress(0.95 * number / len(PLANS))
+            progress(0.95 * number / len(plans))
     count = records.write(segments, seed)
     said.sort(key=itemgetter(0))
     server_log.write_text("".join(line for _, line in said), encoding="utf-8")
@@ -81,7 +83,7 @@ def write_day(
         ends=samples,
         start_ms=start_ms,
         end_ms=start_ms + DAY,
-        groups=len(PLANS),
+        groups=len(plans),
         records=count,
     )
 

@@ -14,6 +14,7 @@ from rota.pipeline.bygroup import Part, each_group
 from rota.replay.cause import Commits, explain
 from rota.replay.cost import cost, protocol
 from rota.replay.fact import Explanation, Generation, LogLine, Step
+from rota.replay.policy import is_of_consumers
 from rota.replay.rollout import rollouts
 from rota.replay.scene import identity
 from rota.replay.timeline import steps
@@ -113,13 +114,14 @@ class _Times:
 
 def _row(step: Step, why: Explanation, rollout: str | None) -> dict[str, Any]:
     after, before = step.after, step.before
-    counted = cost(step)
+    readable = is_of_consumers(step.rounds if before is None else (before, *step.rounds))
+    counted = cost(step) if readable else None
     known = ("moved", "moved_min", "orphaned", "stopped", "idle_members", "most", "least")
     told = ("cause", "evidence", "likely", "reason")
     times = ("started_at", "joined_at", "earliest_start", "latest_start")
     old = () if before is None else before.members
     return {
-        **{name: getattr(counted, name) for name in known},
+        **{name: getattr(counted, name, None) for name in known},
         **{name: getattr(why, name) for name in (*told, *times)},
         "group": after.group,
         "kind": after.kind,
@@ -132,7 +134,7 @@ def _row(step: Step, why: Explanation, rollout: str | None) -> dict[str, Any]:
         "join_ms": _between(why.started_at, why.joined_at),
         "sync_ms": _between(why.joined_at, after.at),
         "strategy": after.strategy,
-        "protocol": protocol(step),
+        "protocol": protocol(step) if readable else None,
         "members_before": len(old),
         "members_after": len(after.members),
         "joined": _only(after.members, old),

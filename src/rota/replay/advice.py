@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from rota.replay import migration
 from rota.replay.fact import Advice, Cause, Generation, Step, WhatIf
 from rota.replay.policy import (
+    CONSUMER_PROTOCOL,
     OTHER,
     Membership,
     Policy,
@@ -104,6 +105,8 @@ def advise(
     :param causes: why they were, by life and generation
     :param rollouts: the rolling deploy that a rebalance is part of, by life and generation
     """
+    if not is_of_consumers(generations):
+        return _untold(generations, steps)
     case = _Case(generations, steps, whatifs, causes or {}, rollouts or {})
     best = case.best()
     verdict = case.verdict(best)
@@ -126,6 +129,38 @@ def advise(
         headline=case.headline(verdict, best),
         steps=case.steps(verdict, best),
     )
+
+
+def _untold(generations: Sequence[Generation], steps: Sequence[Step]) -> Advice:
+    """On a group of which it is not known who had which partitions."""
+    group, number = generations[0].group, len(steps)
+    strategy = generations[-1].strategy or "none"
+    kinds = {one.protocol_type for one in generations} - {"", CONSUMER_PROTOCOL}
+    why = "not all of its members' bytes could be read"
+    if kinds:
+        why = f"its members are not consumers ({', '.join(sorted(kinds))})"
+    return Advice(
+        group=group,
+        verdict=CANNOT_TELL,
+        policy=strategy,
+        policy_used=strategy,
+        damage=0.0,
+        rebalances=number,
+        rebalances_after=number,
+        moved=None,
+        moved_after=None,
+        moved_min=None,
+        stopped=None,
+        stopped_after=None,
+        libraries=_libraries(generations),
+        headline=f"{group}: {_count(number, 'rebalance')}. What moved is not known: {why}.",
+        steps=(),
+    )
+
+
+def _libraries(generations: Sequence[Generation]) -> tuple[str, ...]:
+    names = {member.library for one in generations for member in one.members}
+    return tuple(sorted(name for name in names if name is not None))
 
 
 class _Case:
@@ -152,7 +187,7 @@ class _Case:
         self._now = self._totals.get(self._policy.label, self.used)
         """What the policy in use at the end would have cost from the beginning."""
         names = [member.library for one in generations for member in one.members]
-        self.libraries = tuple(sorted({name for name in names if name is not None}))
+        self.libraries = _libraries(generations)
         self._able = migration.known(names)
 
     def best(self) -> Total:
@@ -182,7 +217,7 @@ class _Case:
 
     def verdict(self, best: Total) -> str:
         """Whether to change anything."""
-        if not is_of_consumers(self._generations) or not self._known:
+        if not self._known:
             return CANNOT_TELL
         if best.policy in {self.used.policy, self._policy.label}:
             return KEEP
@@ -228,29 +263,28 @@ class _Case:
     def _outcome(self, verdict: str, best: Total) -> str:
         match verdict:
             case "change":
-                wanted = parse(best.policy)
-                saved = (
-                    f"{_count(best.rebalances, 'rebalance')} instead of {self.used.rebalances}, "
-                    f"{best.stopped} stopped, {best.moved} moved"
-                )
-                return f"Use {_advised(self._policy, wanted)}: {saved}."
+                return f"Use {_advised(self._policy, parse(best.policy))}: {self._saved(best)}."
             case "keep":
                 return f"Keep {self._policy.label}: nothing that would be much better was found."
             case _:
-                return self._untold()
+                return f"Its strategy, {self._policy.strategy}, is not one that Rota knows."
 
-    def _untold(self) -> str:
-        if not is_of_consumers(self._generations):
-            return "Not all of its members' subscriptions could be read as those of consumers."
-        return f"Its strategy, {self._policy.strategy}, is not one that Rota knows."
+    def _saved(self, best: Total) -> str:
+        """What gets better."""
+        pairs = (
+            (_count(best.rebalances, "rebalance"), best.rebalances, self.used.rebalances),
+            (f"{best.stopped} stopped", best.stopped, self.used.stopped),
+            (f"{best.moved} moved", best.moved, self.used.moved),
+        )
+        return ", ".join(f"{said} instead of {now}" for said, then, now in pairs if then < now)
 
     def steps(self, verdict: str, best: Total) -> tuple[str, ...]:
         """How to migrate, and what else would help."""
         steps: list[str] = []
         if verdict == CHANGE:
-            steps += migration.migration(self._policy, parse(best.policy), self._able)
             if not self.libraries:
                 steps.append("The client library could not be told: settings are named as in Java.")
+            steps += migration.migration(self._policy, parse(best.policy), self._able)
             if self._policy.solver == OTHER:
                 steps.append(
                     f"What {self._policy.strategy} gave here is neither Rota's nor Java's "

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rota.replay.fact import Generation, GenerationMember, Kind
+from rota.replay.fact import Generation, GenerationMember, Held, Kind
+from rota.replay.step import EAGER
 
 CONSUMER_PROTOCOL = "consumer"
 """The protocol type whose subscriptions and assignments are about partitions."""
+FORGETFUL = frozenset(("range", "roundrobin"))
+"""Strategies that do not ask members what they had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,13 +23,22 @@ class Change:
     renewed: tuple[GenerationMember, ...]
     """Static members that are back under another member id."""
     resubscribed: tuple[GenerationMember, ...]
-    """Members that stayed, and ask for other topics than before."""
+    """Members that stayed, and ask for other topics than before, or than they were given for: a
+    static one may have come back with others."""
     found: tuple[str, ...]
     """Topics that nobody asked for or had before."""
     grown: tuple[str, ...]
-    """Topics with more partitions than before, among those asked for before and after."""
+    """Topics of which partitions are given out that were not before, among those asked for before
+    and after."""
     shrunk: tuple[str, ...]
-    """Topics with fewer."""
+    """Topics of which there are fewer."""
+    regained: bool
+    """Somebody had claimed what is given out now and was not before: it may have been there."""
+    astray: tuple[GenerationMember, ...]
+    """Members that stayed, and did not say they had what they were given: they had lost it, and so
+    had a reason of their own to join. Strategies that ask for no such thing do not tell."""
+    due: bool
+    """Partitions had been taken and given to nobody: another round was to follow by itself."""
     strategy: bool
     """Another strategy is in use."""
     readable: bool
@@ -51,18 +63,23 @@ def change(before: Generation, joined: Generation, settled: Generation | None = 
     settled = settled or joined
     old, new = _by_key(before), _by_key(joined)
     stayed = [key for key in old if key in new]
-    known, now = _partitions(before), _partitions(settled)
+    given, now = _given(before), _given(settled)
     asked = _topics(before) & _topics(settled)
     return Change(
         came=tuple(new[key] for key in new if key not in old),
         went=tuple(old[key] for key in old if key not in new),
         renewed=tuple(new[key] for key in stayed if new[key].member_id != old[key].member_id),
         resubscribed=tuple(
-            new[key] for key in stayed if set(new[key].topics) != set(old[key].topics)
+            new[key]
+            for key in stayed
+            if set(new[key].topics) != set(old[key].topics) or _is_misfit(old[key], before)
         ),
         found=tuple(sorted(_topics(settled) - _topics(before))),
-        grown=tuple(sorted(asked & _more(_given(settled), known))),
-        shrunk=tuple(sorted(asked & _more(_given(before), now))),
+        grown=tuple(sorted(asked & {topic for topic, _ in now - given})),
+        shrunk=tuple(sorted(asked & {topic for topic, _ in given - now - _claimed(settled)})),
+        regained=not _claimed(before).isdisjoint(now - given),
+        astray=tuple(new[key] for key in stayed if _is_astray(old[key], new[key], before, joined)),
+        due=_is_due(before),
         strategy=before.strategy != joined.strategy and before.kind is joined.kind,
         readable=all(_is_readable(one) for one in (before, joined, settled)),
     )
@@ -86,9 +103,9 @@ def _given(generation: Generation) -> set[tuple[str, int]]:
     }
 
 
-def _partitions(generation: Generation) -> set[tuple[str, int]]:
-    """The partitions that there were: those on their way between members are given to nobody."""
-    return _given(generation) | {
+def _claimed(generation: Generation) -> set[tuple[str, int]]:
+    """The partitions that members said they had: those on their way are given to nobody."""
+    return {
         (topic, number)
         for member in generation.members
         for topic, numbers in member.owned.items()
@@ -96,9 +113,35 @@ def _partitions(generation: Generation) -> set[tuple[str, int]]:
     }
 
 
-def _more(some: set[tuple[str, int]], than: set[tuple[str, int]]) -> set[str]:
-    """Topics with partitions that are not in the other set."""
-    return {topic for topic, _ in some - than}
+def _is_due(generation: Generation) -> bool:
+    if generation.kind is not Kind.CLASSIC or generation.strategy in EAGER:
+        return False
+    asked = {topic for member in generation.members for topic in member.topics}
+    return any(topic in asked for topic, _ in _claimed(generation) - _given(generation))
+
+
+def _is_astray(
+    old: GenerationMember, new: GenerationMember, before: Generation, joined: Generation
+) -> bool:
+    """It has something else than it was given, and not because it gave it up to join."""
+    if joined.kind is not Kind.CLASSIC or joined.strategy in FORGETFUL:
+        return False
+    if before.strategy != joined.strategy:
+        return False  # what one strategy gave, the other does not remember
+    if new.owned_generation == before.generation:
+        return False
+    return _held(old.assigned) != _held(new.owned)
+
+
+def _is_misfit(member: GenerationMember, generation: Generation) -> bool:
+    """It was given what it does not ask for."""
+    if generation.kind is not Kind.CLASSIC or member.problem is not None:
+        return False
+    return not set(_held(member.assigned)).issubset(member.topics)
+
+
+def _held(partitions: Held) -> Held:
+    return {topic: numbers for topic, numbers in partitions.items() if numbers}
 
 
 def _topics(generation: Generation) -> set[str]:

@@ -12,9 +12,20 @@ from rota.replay.fact import Held
 
 Commits: TypeAlias = Mapping[tuple[str, int], npt.NDArray[np.int64]]
 """The times of each partition's commits, in ascending order."""
+LATEST = np.iinfo(np.int64).max
+AT_ONCE = 10
+"""Commits so close to each other are one."""
+BEATS = 4
+"""So many times in a row it must have been the same, to speak of a rhythm."""
+STEADY = 1.25
+"""By how much the longest time between two commits may exceed the shortest."""
+EARLY = 0.9
+"""A commit that comes before this share of the shortest time is out of the rhythm."""
 
 
-def latest(commits: Commits, held: Held, until: int, since: int | None = None) -> int | None:
+def latest(
+    commits: Commits, held: Held, until: int = LATEST, since: int | None = None
+) -> int | None:
     """The last commit of any of these partitions, not after ``until`` and after ``since``."""
     newest: int | None = None
     for topic, numbers in held.items():
@@ -26,3 +37,27 @@ def latest(commits: Commits, held: Held, until: int, since: int | None = None) -
             if position and (newest is None or times[position - 1] > newest):
                 newest = int(times[position - 1])
     return None if newest is None or (since is not None and newest <= since) else newest
+
+
+def is_out_of_rhythm(commits: Commits, held: Held, until: int, since: int) -> bool:
+    """Whether the last commit of these partitions came too early in a rhythm that was steady.
+
+    A client that commits from time to time commits once more when it is closed, whenever that is.
+    One that dies, or polls no more, does not; and if its application or a thread of its own goes on
+    to commit meanwhile, its last commit is in the rhythm.
+    """
+    found = [
+        times[np.searchsorted(times, since, side="right") : np.searchsorted(times, until, "right")]
+        for topic, numbers in held.items()
+        for number in numbers
+        if (times := commits.get((topic, number))) is not None
+    ]
+    if not found:
+        return False
+    times = np.unique(np.concatenate([one[-64:] for one in found]))
+    gaps = np.diff(times)
+    gaps = gaps[gaps > AT_ONCE]
+    if len(gaps) <= BEATS:
+        return False
+    last, before = gaps[-1], gaps[-1 - BEATS : -1]
+    return bool(before.max() <= before.min() * STEADY and last < before.min() * EARLY)

@@ -28,6 +28,7 @@ from rota.replay.scene import (
     Actor,
     Board,
     Placed,
+    Poses,
     followed,
     identity,
     largest,
@@ -39,13 +40,16 @@ EAGER, COOPERATIVE, CONSUMER = "eager", "cooperative", "consumer"
 BUILT_IN_EAGER = frozenset({"range", "roundrobin", "sticky"})
 
 
-def cost(step: Step) -> Cost:
-    """Counts a step; one that began from nothing, or from what is not known, moved nothing."""
+def cost(step: Step, poses: Poses | None = None) -> Cost:
+    """Counts a step; one that began from nothing, or from what is not known, moved nothing.
+
+    ``poses`` are shared where many steps of a group are counted.
+    """
     after = step.after
-    board, known = _partitions(step)
+    board, known = _partitions(step, poses)
     scene = board.scene(
         (
-            Actor(board.number(identity(member)), member.member_id, None, member.topics)
+            Actor(board.number(identity(member)), member.member_id, member.static_id, member.topics)
             for member in after.members
         ),
         known,
@@ -54,10 +58,9 @@ def cost(step: Step) -> Cost:
     placed = Placed.of(scene, scene.position[_owners(board, after)[scene.numbers]])
     previous = scene.previous(before)
     withheld = placed.positions == UNASSIGNED
-    fewest, _ = scene.fewest.moves(previous, lambda: False)
     return Cost(
         moved=moved(np.where(withheld, placed.positions, previous), placed.positions),
-        moved_min=fewest,
+        moved_min=scene.fewest(previous),
         orphaned=int(np.count_nonzero(before != UNASSIGNED)) - scene.living(before),
         stopped=sum(_given_up(*pair) for pair in _pairs(step)),
         idle_members=placed.idle,
@@ -66,14 +69,14 @@ def cost(step: Step) -> Cost:
     )
 
 
-def _partitions(step: Step) -> tuple[Board, Mapping[str, int]]:
+def _partitions(step: Step, poses: Poses | None) -> tuple[Board, Mapping[str, int]]:
     """All partitions that anyone had, and how many there are in the end."""
     generations = step.rounds if step.before is None else (step.before, *step.rounds)
     seen = [seen_counts(one) for one in generations]
     known: dict[str, int] = {}
     for one, counts in zip(generations, seen, strict=True):
         known = followed(one, known, counts)
-    return Board(largest(seen)), known
+    return Board(largest(seen), poses), known
 
 
 def _owners(board: Board, generation: Generation | None) -> IntArray:

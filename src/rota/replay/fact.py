@@ -274,11 +274,12 @@ class Advice:
     damage: float
     rebalances: int
     rebalances_after: int
-    moved: int
-    moved_after: int
-    moved_min: int
-    stopped: int
-    stopped_after: int
+    moved: int | None
+    """This and what follows: None where members do not share partitions that could be read."""
+    moved_after: int | None
+    moved_min: int | None
+    stopped: int | None
+    stopped_after: int | None
     libraries: tuple[str, ...]
     headline: str
     """One sentence: what happened, what of it was needless, what to change, what that saves."""

@@ -10,8 +10,9 @@ Known are
 - **strategy changed**: the same members, and another strategy in use;
 - **leader rejoined**: the same members, and partitions they asked for are no more: who is told of
   that, and acts, is the leader;
-- **left**: members are gone, nothing else differs, and each of them committed or joined so shortly
-  before that neither its session nor its poll interval can have been over.
+- **left**: members are gone, nothing else differs, and each of them committed so shortly before
+  that its session cannot have been over, and had polled: it joined not long before that, or its
+  last commit came too early in a steady rhythm, as that of a client that is closed does.
 
 Not known is
 
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from rota.replay.change import Change, change
-from rota.replay.commit import Commits, latest
+from rota.replay.commit import Commits, is_out_of_rhythm, latest
 from rota.replay.course import ahead
 from rota.replay.fact import (
     Cause,
@@ -41,14 +42,16 @@ from rota.replay.fact import (
     Mark,
     Step,
 )
+from rota.replay.library import NEVER_LATE
 
 FRESH = 2 / 3
 """A commit tells that a member was there if it is younger than this share of its timeouts. Not the
 whole: a commit in a transaction is no sign of life to the broker, so that the session may be older
 by a heartbeat, which is to be at most a third of it."""
-JUST_JOINED = 1 / 3
-"""The same of having joined. Less, for it asked to join some time before all had joined, and may
-not have polled since."""
+YOUNG = 1 / 2
+"""A member polls to join. Not long after it has joined, its poll interval cannot be over; half of
+that, for it may have asked to join well before the others did. A commit alone does not tell that it
+polled: there are applications that commit while they are slow."""
 SHORTEST_SESSION = 6_000
 """Of a consumer group, for a guess: brokers allow less only if told to."""
 
@@ -57,9 +60,12 @@ _Told: TypeAlias = tuple[Cause, Cause | None, str]
 
 def explain(step: Step, commits: Commits) -> Explanation:
     """What the journal says about a step."""
-    cause, likely, reason = _cause(step, commits)
-    earliest, last = _start(step, commits)
-    after = step.after
+    before, first, after = step.before, step.rounds[0], step.after
+    case = None
+    if before is not None:
+        case = _Case(before, first, change(before, first, after), commits)
+    cause, likely, reason = _from_nothing(step) if case is None else _cause(case)
+    earliest, last = _start(step, case)
     has_joined = after.kind is Kind.CLASSIC and after.mark is Mark.SETTLED
     return Explanation(
         cause=cause,
@@ -92,21 +98,26 @@ class _Case:
 
     @property
     def gap(self) -> str | None:
-        """Why what lies between the two is not known."""
+        """Why it is not known what led from one to the other."""
         if ahead(self.first.generation, self.before.generation) != 1:
             return "generations in between were not saved"
         if self.before.sampled or self.first.sampled:
             return "what happened between two samples is not known"
+        if self.differs.due:
+            return "another round was to follow anyway"
+        if self.differs.astray:
+            return f"{_named(self.differs.astray, 'had lost what it had')}, and may have been first"
         return None
 
 
-def _cause(step: Step, commits: Commits) -> _Told:
-    before, first = step.before, step.rounds[0]
-    if before is None:
-        if step.known_before:
-            return Cause.JOINED, None, "the group was empty before"
-        return Cause.UNKNOWN, None, "the generation before is not in the evidence"
-    case = _Case(before, first, change(before, first, step.after), commits)
+def _from_nothing(step: Step) -> _Told:
+    """Where there is no generation before."""
+    if step.known_before:
+        return Cause.JOINED, None, "the group was empty before"
+    return Cause.UNKNOWN, None, "the generation before is not in the evidence"
+
+
+def _cause(case: _Case) -> _Told:
     differs = case.differs
     cause: Cause | None = None
     if case.gap is not None:
@@ -145,7 +156,7 @@ def _same_members(case: _Case) -> tuple[Cause | None, str]:
             cause, reason = None, f"{reason}, and more has changed"
     elif differs.grown:
         reason = f"more partitions: {', '.join(differs.grown)}"
-        cause = Cause.PARTITIONS
+        cause = None if differs.regained else Cause.PARTITIONS
     elif differs.strategy:
         cause, reason = Cause.STRATEGY, "another strategy with the same members"
     elif differs.shrunk:
@@ -162,22 +173,23 @@ def _went(case: _Case) -> tuple[Cause | None, str]:
     if Kind.CONSUMER in (case.before.kind, case.first.kind):
         return None, f"{who}: by itself or put out"
     if all(_was_there(case, member) for member in differs.went):
-        return Cause.LEFT, f"{who}, soon after having joined or committed"
+        return Cause.LEFT, f"{who}, soon after a commit"
     return None, f"{who}, some time after its last commit"
 
 
 def _was_there(case: _Case, member: GenerationMember) -> bool:
     """Shortly before, so that it was neither silent nor polling too late."""
-    limit = member.session_timeout
-    if limit is None or member.rebalance_timeout is None:
-        return False
-    if member.static_id is None:  # a static one that polls too late falls silent
-        limit = min(limit, member.rebalance_timeout)
-        # and a static one is kept though it has not joined
-        if 0 <= case.until - _joined(case.before) < limit * JUST_JOINED:
-            return True
+    session, poll = member.session_timeout, member.rebalance_timeout
     committed = case.last_commit(member)
-    return committed is not None and case.until - committed < limit * FRESH
+    if session is None or poll is None or committed is None:
+        return False
+    if member.static_id is not None or member.library in NEVER_LATE:
+        return case.until - committed < session * FRESH  # such do not leave for polling too late
+    if case.until - committed >= min(session, poll) * FRESH:
+        return False
+    if case.until - _joined(case.before) < poll * YOUNG:
+        return True
+    return is_out_of_rhythm(case.commits, member.assigned, case.until, case.before.at)
 
 
 def _guess(case: _Case) -> Cause:
@@ -209,25 +221,22 @@ def _likely_end(case: _Case, member: GenerationMember) -> Cause:
     return Cause.SILENT if quiet >= session else Cause.LEFT
 
 
-def _start(step: Step, commits: Commits) -> tuple[int | None, int]:
+def _start(step: Step, case: _Case | None) -> tuple[int | None, int]:
     """Between when and when it began.
 
     Members commit while they are called to join, so that a commit does not tell that the group was
     still at rest; only those who are gone had not gone yet when they committed.
     """
-    before, first = step.before, step.rounds[0]
-    until = _joined(first)
-    if first.kind is Kind.CONSUMER:
+    until = _joined(step.rounds[0])
+    if step.after.kind is Kind.CONSUMER and not step.unseen:
         return until, until  # the epoch's own entry
-    if before is None:
+    if case is None:
         return None, until
-    earliest = before.at
-    case = _Case(before, first, change(before, first), commits)
-    if case.gap is None and case.differs.went and not case.differs.came:
-        ends = [case.last_commit(member) for member in case.differs.went]
-        known = [end for end in ends if end is not None]
-        if len(known) == len(ends) and not case.differs.renewed:
-            earliest = max(earliest, min(known))
+    earliest, differs = case.before.at, case.differs
+    if case.gap is None and differs.went and not differs.came and not differs.renewed:
+        # of one that never committed nothing is known: it may have gone at once
+        ends = [case.last_commit(member) or 0 for member in differs.went]
+        earliest = max(earliest, min(ends))
     return min(earliest, until), until
 
 

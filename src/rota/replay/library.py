@@ -30,6 +30,8 @@ KAFKAJS = "kafkajs"
 RUBY_KAFKA = "ruby-kafka"
 BROD = "brod"
 ROTA = "rota"
+NEVER_LATE = frozenset((SARAMA, FRANZ_GO, KAFKA_GO, KAFKAJS, RUBY_KAFKA, BROD))
+"""Libraries without a limit on the time between polls: their members do not leave because of it."""
 
 _CLIENT_IDS = (
     (re.compile(r"rdkafka(?:$|#)"), LIBRDKAFKA),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
 from rota.assignors import exact, kafka, server
@@ -26,10 +25,10 @@ def placing(policy: Policy, topic_ids: Mapping[str, bytes]) -> Placing:
         assignor = server.resolve(policy.strategy, topic_ids=topic_ids)
         if policy.strategy == server.ServerRange.name:
             return _memoryless("range", lambda problem: assignor.solve(problem).owners)
-        return _sticky(lambda problem: assignor.solve(problem).owners)
+        return _sticky("uniform", lambda problem: assignor.solve(problem).owners)
     if policy.sticky:
         solver = exact.solve if policy.solver == EXACT else kafka.solve
-        return _sticky(lambda problem: solver(problem, _never).owners)
+        return _sticky(policy.solver, lambda problem: solver(problem, _never).owners)
     dealt = Range() if policy.strategy == Range.name else RoundRobin()
     return _memoryless(policy.strategy, lambda problem: dealt.solve(problem).owners)
 
@@ -42,17 +41,24 @@ def _memoryless(name: str, solve: Solve) -> Placing:
     """Who held what does not matter, so a scene is placed once."""
 
     def place(scene: Scene, _previous: IntArray) -> Placed:
-        found = scene.placed.get(name)
+        found = scene.placed.get((name, b""))
         if found is None:
-            found = scene.placed[name] = Placed.of(scene, solve(scene.problem))
+            found = scene.placed[name, b""] = Placed.of(scene, solve(scene.problem))
         return found
 
     return place
 
 
-def _sticky(solve: Solve) -> Placing:
+def _sticky(name: str, solve: Solve) -> Placing:
+    """Sticky and the rounds of cooperative-sticky ask the same as long as their owners agree."""
+
     def place(scene: Scene, previous: IntArray) -> Placed:
-        problem = scene.problem
-        return Placed.of(scene, solve(replace(problem, claims=claiming(problem, previous))))
+        key = name, previous.tobytes()
+        found = scene.placed.get(key)
+        if found is None:
+            problem = scene.problem
+            placed = solve(problem.claimed(claiming(problem, previous)))
+            found = scene.placed[key] = Placed.of(scene, placed)
+        return found
 
     return place

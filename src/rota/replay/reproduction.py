@@ -14,15 +14,35 @@ import numpy as np
 from rota.assignors import server
 from rota.assignors.interface import ColumnarAssignor
 from rota.assignors.problem import Problem
+from rota.assignors.range import Range
 from rota.assignors.registry import BUILT_IN, resolve
-from rota.model.membership import UNASSIGNED, GroupAssignment, Placement, Subscription
+from rota.assignors.roundrobin import RoundRobin
+from rota.model.membership import GroupAssignment, Placement, Subscription
 from rota.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 from rota.replay.cost import cost
 from rota.replay.fact import Cost, Generation, Held, Kind, Step
 from rota.replay.policy import EXACT, KAFKA, OTHER, Policy, used_by
-from rota.replay.scene import followed, identity
+from rota.replay.scene import Poses, followed, identity, owners_of, seen_counts, wanted_counts
 
 SOLVERS = (KAFKA, EXACT)
+
+
+@dataclass(frozen=True, slots=True)
+class Strategies:
+    """How generations were placed, if Rota can tell."""
+
+    solver: str
+    topic_ids: Mapping[str, bytes]
+    poses: Poses
+
+    def of(self, generation: Generation) -> ColumnarAssignor | None:
+        """The strategy of a generation; None where there is none of that name."""
+        name = generation.strategy or ""
+        if generation.kind is Kind.CONSUMER:
+            known = name in server.KNOWN
+            return server.resolve(name, topic_ids=self.topic_ids) if known else None
+        found = resolve(name, solver=self.solver) if name in BUILT_IN else None
+        return found if isinstance(found, ColumnarAssignor) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +55,18 @@ class Reproduction:
     """Every step came out as it did; else the costs are those of history."""
 
 
-def reproduce(steps: Sequence[Step], topic_ids: Mapping[str, bytes]) -> Reproduction:
+def reproduce(
+    steps: Sequence[Step], topic_ids: Mapping[str, bytes], poses: Poses | None = None
+) -> Reproduction:
     """Plays all steps with the solver that gives what happened: the very partitions, or at least
     as many moved, stopped and placed.
     """
-    happened = tuple(cost(step) for step in steps)
+    poses = Poses() if poses is None else poses
+    happened = tuple(cost(step, poses) for step in steps)
     found: Reproduction | None = None
     for solver in SOLVERS:
         used = used_by(steps, solver)
-        costs, same = replayed(steps, happened, solver, topic_ids)
+        costs, same = replayed(steps, happened, Strategies(solver, topic_ids, poses))
         if costs == happened and (same or found is None):
             found = Reproduction(used, costs, exact=True)
         if same or not any(policy.sticky for policy in used):
@@ -52,7 +75,7 @@ def reproduce(steps: Sequence[Step], topic_ids: Mapping[str, bytes]) -> Reproduc
 
 
 def replayed(
-    steps: Sequence[Step], happened: Sequence[Cost], solver: str, topic_ids: Mapping[str, bytes]
+    steps: Sequence[Step], happened: Sequence[Cost], strategies: Strategies
 ) -> tuple[tuple[Cost, ...], bool]:
     """What each step costs when a strategy places it again, as far as it costs the same; and
     whether it gave everyone the same partitions.
@@ -64,17 +87,17 @@ def replayed(
     for step, was in zip(steps, happened, strict=True):
         if step.after.life != life:
             counts, life = {}, step.after.life
-        again, counts = _again(step, counts, solver, topic_ids)
+        again, counts = _again(step, counts, strategies)
         if again is not step:
             same = False
-            if again is None or cost(again) != was:
+            if again is None or cost(again, strategies.poses) != was:
                 break
         costs.append(was)
     return tuple(costs), same
 
 
 def _again(
-    step: Step, counts: Mapping[str, int], solver: str, topic_ids: Mapping[str, bytes]
+    step: Step, counts: Mapping[str, int], strategies: Strategies
 ) -> tuple[Step | None, Mapping[str, int]]:
     """The same step with its rounds placed again; itself where nothing differs."""
     rounds = []
@@ -83,7 +106,7 @@ def _again(
         counts = followed(before, counts)
     for generation in step.rounds:
         counts = followed(generation, counts)
-        placed = _placed(generation, before, counts, solver, topic_ids)
+        placed = _placed(generation, before, counts, strategies)
         if placed is None:
             return None, counts
         rounds.append(placed)
@@ -97,16 +120,20 @@ def _placed(
     generation: Generation,
     before: Generation | None,
     counts: Mapping[str, int],
-    solver: str,
-    topic_ids: Mapping[str, bytes],
+    strategies: Strategies,
 ) -> Generation | None:
     """A generation with what its strategy gives; None where there is no such strategy."""
     if not generation.members:
         return generation
-    assignor = _assignor(generation, solver, topic_ids)
+    assignor = strategies.of(generation)
     if assignor is None:
         return None
-    problem = Problem.of(Cluster(counts), _subscriptions(generation, before))
+    if isinstance(assignor, Range | RoundRobin | server.ServerRange):
+        asking = {(one.member_id, one.static_id, one.topics) for one in generation.members}
+        wanted = wanted_counts({topics for _, _, topics in asking}, counts)
+        problem = strategies.poses.problem(asking, wanted)
+    else:
+        problem = Problem.of(Cluster(counts), _subscriptions(generation, before))
     owners = assignor.solve(problem).owners
     happened = _given(problem, generation)
     if happened is not None and np.array_equal(owners, happened):
@@ -122,28 +149,12 @@ def _placed(
 def _given(problem: Problem, generation: Generation) -> IntArray | None:
     """Who was given what, in terms of the problem; None where it has no such partition."""
     layout = problem.layout
-    owners = np.full(layout.size, UNASSIGNED, dtype=np.int32)
     position = {member: at for at, member in enumerate(problem.members)}
-    for member in generation.members:
-        for topic, numbers in member.assigned.items():
-            place = layout.index.get(topic)
-            if not numbers:
-                continue
-            if place is None or numbers[-1] >= layout.counts[place]:
-                return None
-            owners[np.array(numbers) + layout.starts[place]] = position[member.member_id]
-    return owners
-
-
-def _assignor(
-    generation: Generation, solver: str, topic_ids: Mapping[str, bytes]
-) -> ColumnarAssignor | None:
-    name = generation.strategy or ""
-    if generation.kind is Kind.CONSUMER:
-        known = name in server.KNOWN
-        return server.resolve(name, topic_ids=topic_ids) if known else None
-    found = resolve(name, solver=solver) if name in BUILT_IN else None
-    return found if isinstance(found, ColumnarAssignor) else None
+    seen = seen_counts(generation)
+    if any(t not in layout.index or n > layout.counts[layout.index[t]] for t, n in seen.items()):
+        return None
+    held = ((position[member.member_id], member.assigned) for member in generation.members)
+    return owners_of(layout, held)
 
 
 def _subscriptions(generation: Generation, before: Generation | None) -> dict[str, Subscription]:

@@ -36,10 +36,13 @@ import re
 
 from rota.replay.fact import LogLine
 
+_NUMBERS = range(-(2**31), 2**31)
+"""What a generation or an epoch can be."""
+
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _GROUP = r"(?P<group>.*)"
 _MEMBER = rf"(?P<member>.*?{_UUID}|.*?)"
-_GENERATION = r"(?P<generation>-?\d+)"
+_GENERATION = r"(?P<generation>-?[0-9]{1,10})"
 _PARTITION = r"(?: \([^()\s]+-\d+\))?"
 _LEAVE = r"through explicit `LeaveGroup`(?: request)?(?:; client reason: (?P<client_reason>.*))?"
 _STATE = r"in (?:state \w+|\w+ state)\."
@@ -202,6 +205,7 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
         rf".*? of group {_GROUP}\. Consumer group coordinator is not aware of the subscribed"
         r" topics\.?",
     ),
+    ("Operation ", "noted", r"[\w-]+ with \w+\(groupId='(?P<group>.*?)', (?P<reason>\w+=.*)"),
     ("Skipped the materialization of ", "noted", rf".*? in group {_GROUP} with topic .*"),
     ("[Group ", "noted", rf"{_GROUP}\] Pending member {_MEMBER} has left group {_LEAVE}"),
     ("[Group ", "left", rf"{_GROUP}\] Member {_MEMBER} has left group {_LEAVE}"),
@@ -216,15 +220,18 @@ _OF_GROUP: tuple[tuple[str, str], ...] = (
         rf"Computed a new target assignment for epoch {_GENERATION} with '.*?' assignor in"
         r" \d+ms(?:: .*)?\.?",
     ),
-    ("joined", rf"Member {_MEMBER} joins the (?:\w+) group using the (?P<reason>\w+) protocol\.?"),
     (
         "joined",
-        rf"Static member {_MEMBER} with instance id .* joins the \w+ group using the"
-        r" (?P<reason>\w+) protocol\.?",
+        rf"Member {_MEMBER} joins the \w+ group(?: using the (?P<reason>\w+) protocol)?\.?",
+    ),
+    (
+        "joined",
+        rf"Static member {_MEMBER} with instance id .* joins the \w+ group(?: using the"
+        r" (?P<reason>\w+) protocol)?\.?",
     ),
     (
         "replaced",
-        r"Static member with instance id .* re-joins the \w+ group using the \w+ protocol\."
+        r"Static member with instance id .* re-joins the \w+ group(?: using the \w+ protocol)?\."
         r" Created a new member (?P<member>.*) to replace the existing member (?P<reason>.*?)\.?",
     ),
     (
@@ -265,16 +272,24 @@ _OF_MEMBER: tuple[tuple[str, str], ...] = (
     ("noted", r".*"),
 )
 
-_BY_START = tuple(
-    (start, what, re.compile(rest, re.DOTALL)) for start, what, rest in _SHAPES
-) + tuple(
-    ("[GroupId ", what, re.compile(rf"{_GROUP}{end}{rest}", re.DOTALL))
-    for end, shapes in (
-        (r"\] ", _OF_GROUP),
-        (r"\]\[MemberId (?P<member>[^\]]*)\] ", _OF_MEMBER),
-    )
-    for what, rest in shapes
+_ALL = (
+    *_SHAPES,
+    *(("[GroupId ", what, rf"{_GROUP}\] {rest}") for what, rest in _OF_GROUP),
+    *(
+        ("[GroupId ", what, rf"{_GROUP}\]\[MemberId (?P<member>[^\]]*)\] {rest}")
+        for what, rest in _OF_MEMBER
+    ),
 )
+_KEY = 6
+"""So many letters of its beginning find the shapes that a sentence can have."""
+_BY_KEY = {
+    key: tuple(
+        (start, what, re.compile(rest, re.DOTALL))
+        for start, what, rest in _ALL
+        if start[:_KEY] == key
+    )
+    for key in {start[:_KEY] for start, _, _ in _ALL}
+}
 
 _ABOUT_MEMBER = tuple(
     re.compile(shape, re.DOTALL)
@@ -313,6 +328,17 @@ _OF_NO_GROUP = (
     "Already loading ",
     "Execution of ",
     "onUnloaded group with an unknown group type ",
+    "The write event ",
+    "The coordinator ",
+    "The state machine of the coordinator ",
+    "Ignored load completion ",
+    "Ignored unloading ",
+    "Failed to load metadata ",
+    "Failed to unload coordinator ",
+    "Failed to write ",
+    "Replaying record ",
+    "Cannot load coordinator ",
+    "Operation ",
     "Loading of ",
     "Unloading of ",
 )
@@ -321,12 +347,14 @@ _OF_NO_GROUP = (
 
 def understood(at: int, message: str) -> LogLine | None:
     """What a coordinator's sentence says about a group; None where no known shape fits."""
-    for start, what, rest in _BY_START:
+    for start, what, rest in _BY_KEY.get(message[:_KEY], ()):
         if not message.startswith(start):
             continue
         found = rest.fullmatch(message, len(start))
         if found is not None:
-            return _line(at, what, found.groupdict(), message)
+            told = found.groupdict()
+            if int(told.get("generation") or 0) in _NUMBERS:
+                return _line(at, what, told, message)
     return None
 
 

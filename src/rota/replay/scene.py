@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -82,12 +83,41 @@ class Actor:
     topics: tuple[str, ...]
 
 
+Asking: TypeAlias = tuple[str, str | None, tuple[str, ...]]
+"""Member id, static id and topics."""
+
+
+class Poses:
+    """Groups as columns, each posed once: the same ones are met again and again."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Problem] = {}
+
+    def problem(self, members: Iterable[Asking], counts: Mapping[str, int]) -> Problem:
+        """These members, with these partition counts; nobody says what it owns."""
+        listed = tuple(sorted(members, key=_member_id))
+        key = (listed, tuple(counts.items()))
+        found = self._known.get(key)
+        if found is None:
+            group = {
+                name: Subscription(topics=topics, static_id=static_id)
+                for name, static_id, topics in listed
+            }
+            found = self._known[key] = Problem.of(Cluster(counts), group)
+        return found
+
+
+def _member_id(asking: Asking) -> str:
+    return asking[0]
+
+
 class Board:
     """Numbers for all partitions and for everyone who was ever there."""
 
-    def __init__(self, counts: Mapping[str, int]) -> None:
+    def __init__(self, counts: Mapping[str, int], poses: Poses | None = None) -> None:
         topics = tuple(sorted(counts, key=java_key))
         self.layout = Layout(topics, [counts[topic] for topic in topics])
+        self.poses = Poses() if poses is None else poses
         self._numbers: dict[str, int] = {}
         self._scenes: dict[tuple[object, ...], Scene] = {}
 
@@ -102,9 +132,10 @@ class Board:
 
     def scene(self, actors: Iterable[Actor], counts: Mapping[str, int]) -> Scene:
         """The scene with these; the same one for the same."""
-        listed = tuple(sorted(actors, key=lambda actor: actor.number))
-        topics = {topic for actor in listed for topic in actor.topics}
-        wanted = {topic: counts[topic] for topic in sorted(topics) if topic in counts}
+        by_number = {actor.number: actor for actor in actors}
+        by_id = {by_number[number].member_id: by_number[number] for number in sorted(by_number)}
+        listed = tuple(by_id.values())
+        wanted = wanted_counts({actor.topics for actor in listed}, counts)
         key = (listed, tuple(wanted.items()))
         found = self._scenes.get(key)
         if found is None:
@@ -113,13 +144,34 @@ class Board:
 
     def owners(self, held: Iterable[tuple[int, Held]]) -> IntArray:
         """The owner of each partition, -1 for none."""
-        owners = np.full(self.layout.size, UNASSIGNED, dtype=np.int32)
-        starts, index = self.layout.starts, self.layout.index
-        for number, topics in held:
-            for topic, numbers in topics.items():
-                if numbers:
-                    owners[np.array(numbers) + starts[index[topic]]] = number
-        return owners
+        return owners_of(self.layout, held)
+
+
+def wanted_counts(topics: set[tuple[str, ...]], counts: Mapping[str, int]) -> dict[str, int]:
+    """The counts of those topics alone that someone asks for, by name."""
+    asked = frozenset[str]().union(*topics)
+    return {topic: counts[topic] for topic in sorted(asked) if topic in counts}
+
+
+def owners_of(layout: Layout, held: Iterable[tuple[int, Held]]) -> IntArray:
+    """Who holds each partition of a layout, -1 for nobody; all that is held must be in it."""
+    start_of = dict(zip(layout.topics, layout.starts.tolist(), strict=False))
+    numbers: list[int] = []
+    starts: list[int] = []
+    people: list[int] = []
+    sizes: list[int] = []
+    for who, topics in held:
+        for topic, listed in topics.items():
+            if listed:
+                numbers += listed
+                starts.append(start_of[topic])
+                people.append(who)
+                sizes.append(len(listed))
+    owners = np.full(layout.size, UNASSIGNED, dtype=np.int32)
+    if numbers:
+        places = np.array(numbers) + np.repeat(starts, sizes)
+        owners[places] = np.repeat(people, sizes)
+    return owners
 
 
 class Scene:
@@ -127,21 +179,13 @@ class Scene:
 
     def __init__(self, board: Board, actors: tuple[Actor, ...], counts: Mapping[str, int]) -> None:
         self._board = board
-        self._cluster = Cluster(counts)
         self.actors = actors
-        self.placed: dict[str, Placed] = {}
-        """What strategies without a memory give, by their names."""
-
-    @cached_property
-    def problem(self) -> Problem:
-        """Nobody says what it owns."""
-        return Problem.of(
-            self._cluster,
-            {
-                actor.member_id: Subscription(topics=actor.topics, static_id=actor.static_id)
-                for actor in self.actors
-            },
+        self.problem = board.poses.problem(
+            ((actor.member_id, actor.static_id, actor.topics) for actor in actors), counts
         )
+        self.placed: dict[tuple[str, bytes], Placed] = {}
+        """What strategies give: policies often meet with the same owners."""
+        self._moves: dict[bytes, int] = {}
 
     @cached_property
     def people(self) -> IntArray:
@@ -171,9 +215,17 @@ class Scene:
         return numbers
 
     @cached_property
-    def fewest(self) -> Fewest:
-        """The fewest moves into this scene."""
+    def _fewest(self) -> Fewest:
         return Fewest(self.problem)
+
+    def fewest(self, previous: IntArray) -> int:
+        """The fewest moves into this scene from these previous owners."""
+        key = previous.tobytes()
+        found = self._moves.get(key)
+        if found is None:
+            found, _ = self._fewest.moves(previous, lambda: False)
+            self._moves[key] = found
+        return found
 
     @cached_property
     def _all_partitions(self) -> IntArray:

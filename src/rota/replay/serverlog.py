@@ -24,6 +24,10 @@ from rota.replay.fact import LogLine
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE
+LATEST = 253_402_300_799_999
+"""The end of the year 9999: what is later is no time."""
+LONGEST = 1 << 15
+"""A longer line is not looked into: it is nothing that a coordinator says."""
 _SECOND_DIGITS = 3
 
 
@@ -35,7 +39,8 @@ class Passed(enum.StrEnum):
 
 
 _STAMP = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
+    r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[ T]([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60)"
+    r"(?:[.,](\d{1,9}))?"
     r"(?:\s?(Z|[+-]\d\d:?(?:\d\d)?))?(?!\d)"
 )
 _COORDINATOR = re.compile(
@@ -53,6 +58,8 @@ def parse(line: str, zone: int = 0) -> LogLine | Passed:
 
     ``zone`` is how many minutes the log's clock is ahead of UTC.
     """
+    if len(line) > LONGEST or "roup" not in line:
+        return Passed.OTHER
     if line.lstrip().startswith("{"):
         return _from_json(line, zone)
     return _from_text(line, None, zone)
@@ -93,13 +100,13 @@ def _from_text(line: str, at: int | None, zone: int) -> LogLine | Passed:
 def _from_json(line: str, zone: int) -> LogLine | Passed:
     try:
         told = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Passed.OTHER
     if not isinstance(told, dict):
         return Passed.OTHER
     message = next((told[key] for key in _MESSAGES if isinstance(told.get(key), str)), None)
-    if message is None:
-        return Passed.OTHER
+    if message is None or any("\ud800" <= letter <= "\udfff" for letter in message):
+        return Passed.OTHER  # half a character cannot be written down again
     at = _json_time(told, zone)
     if "m" in told and at is not None:
         return read(at, message)
@@ -111,14 +118,12 @@ def _json_time(told: dict[str, object], zone: int) -> int | None:
         match told.get(key):
             case bool():
                 continue
-            case int(value):
+            case int(value) if abs(value) <= LATEST:
                 return value
-            case float(value):
+            case float(value) if abs(value) <= LATEST // 1000:
                 return int(value * 1000)  # seconds with a fraction
-            case str(value):
-                stamp = _STAMP.search(value)
-                if stamp is not None:
-                    return _time(stamp, zone)
+            case str(value) if (stamp := _STAMP.search(value)) is not None:
+                return _time(stamp, zone)
             case _:
                 continue
     return None

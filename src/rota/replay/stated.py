@@ -12,26 +12,32 @@ Some lines leave a cause open, and the generations decide:
 - a consumer group's broker does not log why it raised the epoch, unless a member came or went:
   else a subscription changed, or partitions were added;
 - a member that left without a reason may have left because it polled too late: clients before 3.2,
-  clients other than Java's and members of consumer groups give none. Whoever joined or committed
-  within its poll interval has polled; whoever comes back to a consumer group under the same id was
-  not closed. Where that decides nothing, the cause is unknown.
+  clients other than Java's and members of consumer groups give none. Whoever joined within its poll
+  interval has polled; whose last commit came out of its rhythm, at the moment that it left, was
+  closed; whoever comes back to a consumer group under the same id was not. Where that decides
+  nothing, the cause is unknown.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
 
 from rota.replay.change import Change, change
-from rota.replay.commit import Commits, latest
+from rota.replay.commit import Commits, is_out_of_rhythm, latest
 from rota.replay.fact import Cause, Evidence, Explanation, GenerationMember, Kind, LogLine, Step
+from rota.replay.library import NEVER_LATE
 
 SLACK = 1_000
 """How far a line may seem to be from the entry that it belongs to."""
 FORMER = 10_000
 """A line with a step's number that is so much older is of a former life of the group."""
+CLOSING = 250
+"""How long after its last commit a client that is closed leaves."""
 TOLD = 5
 """So many further reasons are told."""
 NO_REASON = "not provided"
@@ -40,12 +46,17 @@ SECOND_ROUND = "need to revoke partitions"
 
 _ENDS = frozenset(("assigned", "emptied"))
 _PLAIN = (
-    ("Adding new member ", Cause.JOINED),
-    ("on heartbeat expiration", Cause.SILENT),
-    ("on pending sync request expiration", Cause.SILENT),
-    ("Group's selectedProtocol will change", Cause.STRATEGY),
+    (re.compile(r"Adding new member .*", re.DOTALL), Cause.JOINED),
+    (re.compile(r"[rR]emoving member .* on heartbeat expiration\.?", re.DOTALL), Cause.SILENT),
+    (re.compile(r"Removing .* on pending sync request expiration\.?", re.DOTALL), Cause.SILENT),
+    (re.compile(r"Group's selectedProtocol will change .*", re.DOTALL), Cause.STRATEGY),
 )
-"""What a reason holds that leaves nothing open."""
+"""Reasons that leave nothing open. Ids may hold any words: so the whole is looked at."""
+_LEAVE = re.compile(
+    r"explicit `LeaveGroup` request for \(.*\) members\.?|[rR]emoving member .* on LeaveGroup\.?",
+    re.DOTALL,
+)
+_LEADER = re.compile(r"[lL]eader .* re-joining group during \w+", re.DOTALL)
 _Told: TypeAlias = tuple[Cause, Cause | None, str]
 
 
@@ -129,15 +140,14 @@ def _calls(step: Step, lines: Sequence[LogLine]) -> tuple[int, ...]:
             break
         if number is None:
             continue
+        is_former = bool(found) or line.at < end.at - FORMER
         if line.what == what:
-            if number < low or (number > high and line.at < end.at - FORMER):
+            if number < low or (number > high and is_former):
                 break
             if number <= high:
                 found.append(position)
                 high = number
-        elif line.what in _ENDS and (
-            number <= base or (number >= end.generation and line.at < end.at - FORMER)
-        ):
+        elif line.what in _ENDS and (number <= base or (number > high and is_former)):
             break
     return tuple(reversed(found))
 
@@ -148,7 +158,7 @@ def _at(line: LogLine) -> int:
 
 def _joined_at(seen: _Evidence) -> int | None:
     """When all had joined the last round."""
-    for line in seen.lines[seen.calls[0] :]:
+    for line in islice(seen.lines, seen.calls[0], None):
         if line.at > seen.step.after.at + SLACK:
             break
         if line.what == "stabilized" and line.generation == seen.step.after.generation:
@@ -160,14 +170,14 @@ def _classic(seen: _Evidence) -> _Told:
     """By the first call to join."""
     call = seen.first
     said, reason = _words(call), call.reason or ""
-    for words, cause in _PLAIN:
-        if words in reason:
+    for shape, cause in _PLAIN:
+        if shape.fullmatch(reason):
             return cause, None, said
-    if "LeaveGroup" in reason:
+    if _LEAVE.fullmatch(reason):
         return _left(seen, call)
     if reason.startswith("Downgrade group "):
         return _downgraded(seen, said)
-    if "metadata for " in reason or "re-joining group during" in reason:
+    if reason.startswith("Updating metadata for ") or _LEADER.fullmatch(reason):
         return _rejoined(seen, call, said)
     return Cause.UNKNOWN, _by_change(seen.change), said
 
@@ -187,38 +197,60 @@ def _left(seen: _Evidence, call: LogLine) -> _Told:
 
 def _left_without_reason(seen: _Evidence, member_id: str | None, said: str) -> _Told:
     """It was closed, or it left by itself because it polled too late."""
-    at = seen.first.at
-    member = seen.member(member_id)
-    if member is None or member.static_id is not None or not member.assigned:
-        return Cause.LEFT, None, said  # what is static falls silent, what is idle is not slow
-    polled = max(_joined_last(seen, member), latest(seen.commits, member.assigned, at) or 0)
-    if polled > at - (member.rebalance_timeout or 0):
+    at, member = seen.first.at, seen.member(member_id)
+    if member is None or member.static_id is not None or member.library in NEVER_LATE:
+        return Cause.LEFT, None, said  # what is static falls silent
+    interval = member.rebalance_timeout or 0
+    if _joined_last(seen, member.member_id) > at - interval:
         return Cause.LEFT, None, said
-    if seen.step.after.kind is Kind.CONSUMER and _comes_back(seen, member.member_id):
+    committed = latest(seen.commits, member.assigned, at)
+    is_quiet = committed is None or committed <= at - interval
+    if seen.step.before is not None and seen.step.before.kind is Kind.CONSUMER:
+        return _left_consumer_group(seen, member, said, is_quiet=is_quiet)
+    if committed is not None and _is_closing(seen, member, committed):
+        return Cause.LEFT, None, said
+    likely = Cause.SLOW_POLL if is_quiet and committed is not None else Cause.LEFT
+    return Cause.UNKNOWN, likely, f"{said} It may have polled too late."
+
+
+def _is_closing(seen: _Evidence, member: GenerationMember, committed: int) -> bool:
+    """Its last commit was made to leave."""
+    before, at = seen.step.before, seen.first.at
+    assert before is not None
+    in_time = at - committed <= CLOSING
+    return in_time and is_out_of_rhythm(seen.commits, member.assigned, at, before.at)
+
+
+def _left_consumer_group(
+    seen: _Evidence, member: GenerationMember, said: str, *, is_quiet: bool
+) -> _Told:
+    """A process keeps its id for life: one that was closed does not come back under it."""
+    is_back = any(
+        line.what == "joined" and line.member_id == member.member_id
+        for line in islice(seen.lines, seen.calls[0], None)
+    )
+    if is_back and is_quiet:
         return Cause.SLOW_POLL, None, f"{said} It came back under the same id."
-    if latest(seen.commits, member.assigned, at) is None:
-        return Cause.LEFT, None, said
-    return Cause.UNKNOWN, Cause.SLOW_POLL, f"{said} It had not committed for its poll interval."
+    if is_back:  # or it had unsubscribed
+        return Cause.UNKNOWN, Cause.SLOW_POLL, f"{said} It came back under the same id."
+    # where nobody commits, that it did not says nothing
+    if is_quiet and latest(seen.commits, member.assigned) is not None:
+        return Cause.UNKNOWN, Cause.SLOW_POLL, f"{said} It had not committed for long."
+    return Cause.LEFT, None, said
 
 
-def _joined_last(seen: _Evidence, member: GenerationMember) -> int:
-    """When it surely was polling last, by what it joined; 0 if that is not known."""
+def _joined_last(seen: _Evidence, member_id: str) -> int:
+    """When it surely had not asked to join yet, the last time that it did; 0 if not known."""
     before = seen.step.before
-    known = 0
-    if before is not None and before.kind is Kind.CLASSIC:
-        known = before.state_at or before.at
-    for line in seen.lines[: seen.calls[0]]:
-        if line.what == "joined" and line.member_id == member.member_id:
-            known = max(known, line.at)
-    return known
-
-
-def _comes_back(seen: _Evidence, member_id: str) -> bool:
-    """A consumer group's member names itself: under the same id it is the same process."""
-    for line in seen.lines[seen.calls[0] :]:
+    assert before is not None
+    for position in range(seen.calls[0] - 1, -1, -1):
+        line = seen.lines[position]
         if line.what == "joined" and line.member_id == member_id:
-            return True
-    return False
+            return line.at
+        if before.kind is Kind.CLASSIC and line.what == "preparing":
+            is_its_own = line.generation == before.generation - 1 and line.at <= before.at
+            return line.at if is_its_own else 0
+    return 0
 
 
 def _downgraded(seen: _Evidence, said: str) -> _Told:
@@ -233,7 +265,7 @@ def _downgraded(seen: _Evidence, said: str) -> _Told:
 def _rejoined(seen: _Evidence, call: LogLine, said: str) -> _Told:
     """A member that was there joined again: with other topics, for new partitions, for nothing."""
     client, differs = call.client_reason or NO_REASON, seen.change
-    is_leader = "re-joining group during" in (call.reason or "")
+    is_leader = _LEADER.fullmatch(call.reason or "") is not None
     if client.startswith("subscription has changed") or "current subscription" in client:
         return Cause.SUBSCRIPTION, None, said
     if differs is not None and SECOND_ROUND not in client:

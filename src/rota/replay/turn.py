@@ -67,21 +67,21 @@ def dynamic(history: Sequence[Place], board: Board) -> list[Turn]:
     counts: Mapping[str, int] = {}
     life = -1
     for (generation, step), now in history:
-        same_life = generation.life == life
-        life = generation.life
-        if step is None:
+        afresh = generation.life != life
+        if step is None and not afresh:
             ids = {member.member_id for member in generation.members}
             stayed = tuple(member for member in here if member.member_id in ids)
-            if same_life and len(stayed) < len(here):
+            if len(stayed) < len(here):
                 at = times.free(generation, generation.at - 1, later=False)
                 turns.append(_turn(generation, at, _cast(board, stayed, now)))
             at = times.free(generation, generation.at, later=True)
             turns.append(_turn(generation, at, _cast(board, generation.members, now)))
-        else:
+        elif step is not None:
+            life = generation.life
             at = times.free(generation, generation.at, later=True)
             scene = _cast(board, generation.members, now)
-            needed = not same_life or _asking(here) != _asking(generation.members) or counts != now
-            turns.append(Turn(life, generation.generation, at, scene, needed, afresh=not same_life))
+            needed = afresh or _asking(here) != _asking(generation.members) or counts != now
+            turns.append(Turn(life, generation.generation, at, scene, needed, afresh))
         here, counts = generation.members, now
     return turns
 
@@ -174,6 +174,7 @@ class _Static:
         self._times = _Times()
         self._scene: Scene | None = None
         self._counts: Mapping[str, int] = {}
+        self._afresh = True
 
     def turns_of(self, history: Sequence[Place]) -> list[Turn]:
         """Plays the history."""
@@ -187,7 +188,7 @@ class _Static:
                 members = {}
             self._expire(generation.at)
             now = {member.member_id: member for member in generation.members}
-            self._happen(place, members, now, afresh=generation.life != life)
+            self._happen(place, members, now)
             members, life = now, generation.life
         self._expire(FOREVER)
         return self.turns
@@ -195,14 +196,13 @@ class _Static:
     def _forget(self) -> None:
         self._here, self._away, self._sessions = {}, {}, []
         self._scene, self._counts = None, {}
+        self._afresh = True
 
     def _happen(
         self,
         place: Place,
         before: Mapping[str, GenerationMember],
         now: Mapping[str, GenerationMember],
-        *,
-        afresh: bool,
     ) -> None:
         generation, step = place.event
         pending = _Pending(generation)
@@ -213,15 +213,19 @@ class _Static:
         for member_id in sorted(now):
             self._arrive(now[member_id])
         self._counts = place.counts
+        if step is None:  # back with other topics it is a rebalance, but the next one
+            return
         scene = self._current()
         changed = scene is not self._scene
-        idle = before.keys() == now.keys() and step is not None
+        idle = before.keys() == now.keys()
         if changed or (idle and not pending.waiting):
-            self._turn(pending, scene, needed=changed, afresh=afresh)
-        elif step is not None and not pending.waiting:
+            self._turn(pending, scene, needed=changed)
+        elif not pending.waiting:
             self._turn(pending, None)
 
     def _leave(self, name: str, until: int, pending: _Pending) -> None:
+        if name in self._away:
+            return
         leaver = self._away[name] = _Leaver(name, pending)
         pending.waiting += 1
         self._order += 1
@@ -259,12 +263,15 @@ class _Static:
                 one.pending.waiting -= 1
             if gone:
                 self._turn(gone[0].pending, self._current(), at=until)
+            for one in gone[1:]:  # they went at one moment, though the journal has them apart
+                if not one.pending.waiting and not one.pending.turns:
+                    self._turn(one.pending, None)
 
     def _current(self) -> Scene:
         return self.board.scene(
             (
                 Actor(
-                    self.board.number(f"static {person.static_id}"),
+                    self.board.number(f"person {person.name}"),
                     person.name,
                     person.static_id,
                     person.topics,
@@ -281,7 +288,6 @@ class _Static:
         *,
         at: int | None = None,
         needed: bool = True,
-        afresh: bool = False,
     ) -> None:
         """A row. The first of a rebalance of the journal has its time, further ones their own."""
         generation = pending.generation
@@ -289,9 +295,12 @@ class _Static:
             at = generation.at
         at = self._times.free(generation, at, later=True)
         pending.turns += 1
-        self.turns.append(Turn(generation.life, generation.generation, at, scene, needed, afresh))
+        self.turns.append(
+            Turn(generation.life, generation.generation, at, scene, needed, self._afresh)
+        )
         if scene is not None:
             self._scene = scene
+            self._afresh = False
 
 
 def happening(turns: Iterable[Turn]) -> Iterator[Turn]:

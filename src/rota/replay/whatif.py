@@ -22,7 +22,7 @@ from rota.replay.placing import Placing, placing
 from rota.replay.policy import Policy, Protocol
 from rota.replay.reproduction import Reproduction, reproduce
 from rota.replay.restart import Causes, events, restarts
-from rota.replay.scene import Board, Placed, Scene, largest
+from rota.replay.scene import Board, Placed, Poses, Scene, largest
 from rota.replay.turn import Turn
 
 
@@ -32,7 +32,8 @@ def whatif(
     causes: Causes | None = None,
     topic_ids: Mapping[str, bytes] | None = None,
 ) -> list[WhatIf]:
-    """All rows of a group: the policy that was used, marked ``actual``, then all others.
+    """All rows of a group: the policy that was used, marked ``actual``, then all others; none where
+    its members do not share partitions, or what they share cannot be read.
 
     :param generations: everything that is known of the group, in the order of the journal
     :param steps: its rebalances
@@ -40,14 +41,13 @@ def whatif(
         silent had been gone for its session timeout
     :param topic_ids: the order of ids decides which partitions KIP-848's uniform moves
     """
-    if not steps:
+    if not steps or not policy.is_of_consumers(generations):
         return []
-    reproduction = reproduce(steps, topic_ids or {})
-    rows = list(_actual(steps, reproduction))
-    if policy.is_of_consumers(generations):
-        again = Again(generations, steps, causes, topic_ids)
-        rows += again.under(policy.choices(reproduction.used, again.sessions))
-    return rows
+    poses = Poses()
+    reproduction = reproduce(steps, topic_ids or {}, poses)
+    again = Again(generations, steps, causes, topic_ids, poses)
+    others = again.under(policy.choices(reproduction.used, again.sessions))
+    return [*_actual(steps, reproduction), *others]
 
 
 class Again:
@@ -59,10 +59,12 @@ class Again:
         steps: Sequence[Step],
         causes: Causes | None = None,
         topic_ids: Mapping[str, bytes] | None = None,
+        poses: Poses | None = None,
     ) -> None:
         self._group = steps[0].after.group
         self._causes = causes or {}
         self._topic_ids = topic_ids or {}
+        self._poses = poses
         self._history = turns_of.places(events(generations, steps))
         self._returned = restarts([place.event for place in self._history], self._causes)
         self.sessions = policy.session_timeouts(steps, self._returned)
@@ -71,7 +73,7 @@ class Again:
     def under(self, choices: Iterable[Policy]) -> list[WhatIf]:
         """The rows of these policies."""
         listed = tuple(choices)
-        board = Board(largest(place.counts for place in self._history))
+        board = Board(largest(place.counts for place in self._history), self._poses)
         # all before the first is played: the board must know everyone
         turns = {
             session: self._turns(board, session)
@@ -156,17 +158,13 @@ Counted = tuple[int, int, int]
 Rebalance = Callable[[Scene, IntArray, Placing], tuple[Placed, Counted]]
 
 
-def _fewest(scene: Scene, previous: IntArray) -> int:
-    return scene.fewest.moves(previous, lambda: False)[0]
-
-
 def _eager(scene: Scene, owners: IntArray, place: Placing) -> tuple[Placed, Counted]:
     """Everything that a living member has is given up."""
     previous = scene.previous(owners)
     placed = place(scene, previous)
     return placed, (
         moved(previous, placed.positions),
-        _fewest(scene, previous),
+        scene.fewest(previous),
         scene.living(owners),
     )
 
@@ -177,7 +175,7 @@ def _consumer(scene: Scene, owners: IntArray, place: Placing) -> tuple[Placed, C
     placed = place(scene, previous)
     moves = moved(previous, placed.positions)
     unwanted = scene.living(owners) - int(np.count_nonzero(previous != UNASSIGNED))
-    return placed, (moves, _fewest(scene, previous), moves + unwanted)
+    return placed, (moves, scene.fewest(previous), moves + unwanted)
 
 
 ROUNDS = 8
@@ -197,7 +195,7 @@ def _cooperative(scene: Scene, owners: IntArray, place: Placing) -> tuple[Placed
         if not taken:
             break
         held = np.where(withheld, np.int32(UNASSIGNED), placed.positions)
-    return placed, (moved(previous, placed.positions), _fewest(scene, previous), stopped)
+    return placed, (moved(previous, placed.positions), scene.fewest(previous), stopped)
 
 
 _REBALANCE: Mapping[Protocol, Rebalance] = {

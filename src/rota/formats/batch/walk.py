@@ -31,7 +31,7 @@ from rota.formats.batch.problem import Flaw, Problem
 from rota.formats.buffer import Bytes, Int64Array
 
 KNOWN_ATTRIBUTES = 0x7F
-STRETCH = 1 << 12
+STRETCH, LONGEST_STRETCH = 1 << 12, 1 << 22
 """Bytes that are looked through at first; twice as many each time that nothing is found."""
 TRIES = 4
 """Looking for batches may take the checksum of so many times the bytes there are."""
@@ -158,7 +158,7 @@ def _stretches(begin: int, limit: int) -> Iterator[tuple[int, int]]:
     while begin < limit:
         yield begin, min(begin + size, limit)
         begin += size
-        size *= 2
+        size = min(2 * size, LONGEST_STRETCH)
 
 
 def _only_zeros(view: memoryview, at: int) -> bool:

@@ -1,0 +1,109 @@
+"""What-if: 2,000 pairs of a rebalance and a policy, for groups of 20 members and 200 partitions.
+
+Once where members come and go for good, so that every pair is a rebalance and no two scenes are
+alike; and once where they are restarted, so that static members would have spared most of them.
+All is counted: replaying the policy in use, costs, pairing, and every other policy.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import rota
+from bench.limit import LIMITS
+from bench.measure import Taken, best
+from bench.run import BUDGET, OURS, Row, Run
+from rota.replay.fact import Generation, GenerationMember, Kind, Mark
+from rota.replay.step import steps
+from rota.replay.whatif import whatif
+
+PARTITIONS = {"orders": 120, "payments": 60, "refunds": 20}
+MEMBERS = 20
+REBALANCES = 60
+PAIRS = 2_000
+START = 1_790_000_000_000
+
+
+def uuid(dice: random.Random) -> str:
+    """What a coordinator ends member ids with."""
+    digits = f"{dice.getrandbits(128):032x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def come_and_go(dice: random.Random, names: list[str], number: int) -> list[str]:
+    """One goes for good, or a stranger comes."""
+    if number % 2:
+        return [name for name in names if name != dice.choice(names)]
+    return [*names, f"app-{number}-{uuid(dice)}"]
+
+
+def restart(dice: random.Random, names: list[str], number: int) -> list[str]:
+    """One goes, and comes back as another process of the same client."""
+    there = {name[:6] for name in names}
+    missing = [f"pod-{one:02}" for one in range(MEMBERS) if f"pod-{one:02}" not in there]
+    if missing:
+        return [*names, f"{missing[0]}-{uuid(dice)}"]
+    gone = names[number % MEMBERS]
+    return [name for name in names if name != gone]
+
+
+def history(
+    change: Callable[[random.Random, list[str], int], list[str]], apart: int, seed: int
+) -> list[Generation]:
+    """A group's generations under range, so many seconds apart."""
+    dice = random.Random(seed)
+    names = [f"pod-{number:02}-{uuid(dice)}" for number in range(MEMBERS)]
+    told = []
+    for number in range(1, REBALANCES + 1):
+        told.append(_generation(number, START + 1_000 * apart * number, names))
+        names = change(dice, names, number)
+    return told
+
+
+def _generation(number: int, at: int, names: list[str]) -> Generation:
+    topics = tuple(PARTITIONS)
+    members = [rota.Member(id=name, topics=topics) for name in names]
+    plan = rota.assign("range", partitions=PARTITIONS, members=members)
+    return Generation(
+        group="billing",
+        kind=Kind.CLASSIC,
+        life=0,
+        generation=number,
+        mark=Mark.SETTLED,
+        at=at,
+        offset=number,
+        protocol_type="consumer",
+        strategy="range",
+        members=tuple(
+            GenerationMember(
+                member_id=name,
+                client_id=name[:6],
+                client_host="/10.0.0.7",
+                session_timeout=45_000,
+                topics=topics,
+                assigned=plan[name],
+            )
+            for name in names
+        ),
+    )
+
+
+def measured(change: Callable[[random.Random, list[str], int], list[str]], apart: int) -> Taken:
+    """CPU seconds for so many pairs."""
+    told = [history(change, apart, seed) for seed in range(5)]
+
+    def play(groups: list[list[Generation]]) -> int:
+        return sum(len(whatif(group, steps(group))) for group in groups)
+
+    seconds, pairs = best(lambda: told, play, limit=OURS, budget=BUDGET)
+    return Taken(seconds=seconds * PAIRS / pairs)
+
+
+def run(bench: Run) -> Iterator[Row]:
+    """Both kinds of history."""
+    kinds = (("members come and go", come_and_go, 600), ("members restart", restart, 20))
+    for name, change, apart in kinds:
+        work = f"what-if: {PAIRS:,} pairs of rebalance and policy, {name}"
+        bench.say(f"   {work}")
+        yield Row(work=work, ours=measured(change, apart), theirs={}, limit=LIMITS["whatif"])

@@ -1,0 +1,204 @@
+"""What is done to which groups, when, and which rebalances that causes.
+
+Timeouts are near the defaults of clients; groups differ in what makes causes hard to tell from a
+journal: members that never commit, that are idle for long before they leave, that commit while they
+are too slow to poll.
+
+A member that has a process to itself takes longer to start: it is never started with others.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rota.replay.fact import Cause
+
+TOPICS = {"orders": 6, "clicks": 8, "still": 4, "audit": 3, "grow": 3, "evt.one": 2}
+TRAFFIC = ("orders", "clicks", "audit", "grow", "evt.one")
+END = 178
+"""Seconds."""
+
+JOINED, LEFT, SILENT, SLOW = Cause.JOINED, Cause.LEFT, Cause.SILENT, Cause.SLOW_POLL
+
+
+class Do(enum.StrEnum):
+    """What is done."""
+
+    START = "start"
+    CLOSE = "close"
+    KILL = "kill"
+    """kill -9."""
+    SLOW = "slow"
+    """Outside of poll for so many milliseconds, longer than it may."""
+    SLOW_COMMITTING = "slowcommit"
+    """The same, but it commits every second."""
+    FREEZE = "freeze"
+    """The whole process, for so many seconds."""
+    SUBSCRIBE = "subscribe"
+    GROW = "grow"
+    MAKE = "make"
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """Something that is done, and the causes of the rebalances that follow from it alone."""
+
+    at: float
+    group: str
+    do: Do
+    who: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A group's members."""
+
+    library: str = "java"
+    static: bool = False
+    alone: tuple[str, ...] = ()
+    """Members of Java that have a process to themselves, to be killed."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def _settings(
+    strategy: str, topics: str, *, session: int = 10, poll: int = 20, commit: int | None = 5
+) -> dict[str, str]:
+    found = {
+        "topics": topics,
+        "session.timeout.ms": str(session * 1_000),
+        "heartbeat.interval.ms": "3000",
+        "max.poll.interval.ms": str(poll * 1_000),
+        "enable.auto.commit": str(commit is not None).lower(),
+        "strategy": strategy,
+        "partition.assignment.strategy": _JAVA[strategy],
+        "metadata.max.age.ms": "4000",
+    }
+    if commit is not None:
+        found["auto.commit.interval.ms"] = str(commit * 1_000)
+    return found
+
+
+_JAVA = {
+    "range": "org.apache.kafka.clients.consumer.RangeAssignor",
+    "roundrobin": "org.apache.kafka.clients.consumer.RoundRobinAssignor",
+    "sticky": "org.apache.kafka.clients.consumer.StickyAssignor",
+    "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+}
+
+GROUPS = {
+    "b-checkout": Group(alone=("checkout-3",), settings=_settings("range", "orders")),
+    "b-uncommitted": Group(
+        alone=("unc-3",), settings=_settings("roundrobin", "still", poll=15, commit=None)
+    ),
+    "b-still": Group(settings=_settings("range", "still", poll=15)),
+    "b-slow": Group(settings=_settings("cooperative-sticky", "clicks", poll=15, commit=1)),
+    "b-python": Group(
+        library="kafka-python", settings=_settings("range", "orders", poll=20, commit=1)
+    ),
+    "b-pycoop": Group(
+        library="kafka-python", settings=_settings("cooperative-sticky", "clicks", poll=15)
+    ),
+    "b-aio": Group(library="aiokafka", settings=_settings("roundrobin", "orders")),
+    "b-static": Group(
+        static=True, alone=("st-2",), settings=_settings("range", "clicks", session=15)
+    ),
+    "b-deploy": Group(settings=_settings("cooperative-sticky", "orders")),
+    "b-grow": Group(settings=_settings("range", "grow")),
+    "b-pattern": Group(settings=_settings("sticky", r"~evt\..*")),
+    "b-subs": Group(settings=_settings("sticky", "orders", commit=1)),
+    "b-idle": Group(alone=("idle-4",), settings=_settings("range", "audit")),
+    "b-frozen": Group(alone=("fz-2",), settings=_settings("sticky", "clicks", poll=60, commit=1)),
+    "b-next": Group(
+        alone=("next-3",), settings={"topics": "orders,audit", "group.protocol": "consumer"}
+    ),
+    "b-short": Group(
+        alone=("short-3",), settings=_settings("range", "clicks", session=6, poll=10, commit=1)
+    ),
+}
+
+
+def _deploy(group: str, first: float, names: tuple[str, ...]) -> list[Deed]:
+    found = []
+    for number, name in enumerate(names):
+        at = first + 16 * number
+        found += [
+            Deed(at, group, Do.CLOSE, (name,), (LEFT,)),
+            Deed(at + 8, group, Do.START, (f"{name}-v2",), (JOINED,)),
+        ]
+    return found
+
+
+STORY = [
+    Deed(0, "b-checkout", Do.START, ("checkout-1", "checkout-2"), (JOINED,)),
+    Deed(20, "b-checkout", Do.START, ("checkout-3",), (JOINED,)),
+    Deed(50, "b-checkout", Do.CLOSE, ("checkout-2",), (LEFT,)),
+    Deed(80, "b-checkout", Do.KILL, ("checkout-3",), (SILENT,)),
+    Deed(110, "b-checkout", Do.START, ("checkout-4",), (JOINED,)),
+    Deed(150, "b-checkout", Do.CLOSE, ("checkout-1",), (LEFT,)),
+    Deed(1, "b-uncommitted", Do.START, ("unc-1", "unc-2"), (JOINED,)),
+    Deed(18, "b-uncommitted", Do.START, ("unc-3",), (JOINED,)),
+    Deed(70, "b-uncommitted", Do.CLOSE, ("unc-2",), (LEFT,)),
+    Deed(100, "b-uncommitted", Do.KILL, ("unc-3",), (SILENT,)),
+    Deed(135, "b-uncommitted", Do.SLOW, ("unc-1",), (SLOW, JOINED), "24000"),
+    Deed(2, "b-still", Do.START, ("still-1", "still-2"), (JOINED,)),
+    Deed(130, "b-still", Do.CLOSE, ("still-2",), (LEFT,)),
+    Deed(3, "b-slow", Do.START, ("slow-1", "slow-2", "slow-3"), (JOINED,)),
+    Deed(40, "b-slow", Do.SLOW, ("slow-2",), (SLOW, JOINED), "24000"),
+    Deed(90, "b-slow", Do.SLOW_COMMITTING, ("slow-3",), (SLOW, JOINED), "24000"),
+    Deed(145, "b-slow", Do.CLOSE, ("slow-1",), (LEFT,)),
+    Deed(4, "b-python", Do.START, ("py-1", "py-2"), (JOINED,)),
+    Deed(36, "b-python", Do.START, ("py-3",), (JOINED,)),
+    Deed(66, "b-python", Do.KILL, ("py-2",), (SILENT,)),
+    Deed(96, "b-python", Do.CLOSE, ("py-3",), (LEFT,)),
+    Deed(122, "b-python", Do.SLOW, ("py-1",), (SLOW, JOINED), "30000"),
+    Deed(5, "b-pycoop", Do.START, ("pc-1", "pc-2"), (JOINED,)),
+    Deed(42, "b-pycoop", Do.START, ("pc-3",), (JOINED,)),
+    Deed(78, "b-pycoop", Do.SLOW, ("pc-2",), (SLOW, JOINED), "26000"),
+    Deed(130, "b-pycoop", Do.KILL, ("pc-3",), (SILENT,)),
+    Deed(6, "b-aio", Do.START, ("aio-1", "aio-2"), (JOINED,)),
+    Deed(45, "b-aio", Do.START, ("aio-3",), (JOINED,)),
+    Deed(75, "b-aio", Do.CLOSE, ("aio-2",), (LEFT,)),
+    Deed(105, "b-aio", Do.KILL, ("aio-3",), (SILENT,)),
+    Deed(140, "b-aio", Do.CLOSE, ("aio-1",), (LEFT,)),
+    Deed(7, "b-static", Do.START, ("st-1", "st-3"), (JOINED,)),
+    Deed(21, "b-static", Do.START, ("st-2",), (JOINED,)),
+    Deed(40, "b-static", Do.CLOSE, ("st-1",)),
+    Deed(46, "b-static", Do.START, ("st-1",)),
+    Deed(70, "b-static", Do.KILL, ("st-2",), (SILENT,)),
+    Deed(105, "b-static", Do.START, ("st-2",), (JOINED,)),
+    Deed(130, "b-static", Do.CLOSE, ("st-3",), (SILENT,)),
+    Deed(8, "b-deploy", Do.START, ("dep-0", "dep-1", "dep-2", "dep-3"), (JOINED,)),
+    *_deploy("b-deploy", 55, ("dep-0", "dep-1", "dep-2", "dep-3")),
+    Deed(9, "b-grow", Do.START, ("grow-1", "grow-2"), (JOINED,)),
+    Deed(71, "b-grow", Do.GROW, (), (Cause.PARTITIONS,), "grow=5"),
+    Deed(10, "b-pattern", Do.START, ("pat-1", "pat-2"), (JOINED,)),
+    Deed(84, "b-pattern", Do.MAKE, (), (Cause.SUBSCRIPTION,), "evt.two"),
+    Deed(11, "b-subs", Do.START, ("subs-1", "subs-2"), (JOINED,)),
+    Deed(60, "b-subs", Do.SUBSCRIBE, ("subs-2",), (Cause.SUBSCRIPTION,), "orders,audit"),
+    Deed(102, "b-subs", Do.SUBSCRIBE, ("subs-1",), (Cause.SUBSCRIPTION,), "audit"),
+    Deed(12, "b-idle", Do.START, ("idle-1", "idle-2", "idle-3", "idle-5"), (JOINED,)),
+    Deed(26, "b-idle", Do.START, ("idle-4",), (JOINED,)),
+    Deed(92, "b-idle", Do.CLOSE, ("idle-5",), (LEFT,)),
+    Deed(125, "b-idle", Do.KILL, ("idle-4",), (SILENT,)),
+    Deed(13, "b-frozen", Do.START, ("fz-1",), (JOINED,)),
+    Deed(24, "b-frozen", Do.START, ("fz-2",), (JOINED,)),
+    Deed(52, "b-frozen", Do.FREEZE, ("fz-2",), (), "5"),
+    Deed(82, "b-frozen", Do.FREEZE, ("fz-2",), (SILENT, JOINED), "18"),
+    Deed(128, "b-frozen", Do.CLOSE, ("fz-1",), (LEFT,)),
+    Deed(14, "b-next", Do.START, ("next-1",), (JOINED,)),
+    Deed(30, "b-next", Do.START, ("next-2",), (JOINED,)),
+    Deed(48, "b-next", Do.START, ("next-3",), (JOINED,)),
+    Deed(85, "b-next", Do.CLOSE, ("next-2",), (LEFT,)),
+    Deed(108, "b-next", Do.KILL, ("next-3",), (SILENT,)),
+    Deed(15, "b-short", Do.START, ("short-1", "short-2"), (JOINED,)),
+    Deed(33, "b-short", Do.START, ("short-3",), (JOINED,)),
+    Deed(38, "b-short", Do.CLOSE, ("short-2",), (LEFT,)),
+    Deed(44, "b-short", Do.START, ("short-2",), (JOINED,)),
+    Deed(52, "b-short", Do.KILL, ("short-3",), (SILENT,)),
+    Deed(95, "b-short", Do.SLOW_COMMITTING, ("short-1",), (SLOW, JOINED), "18000"),
+    Deed(140, "b-short", Do.CLOSE, ("short-1", "short-2"), (LEFT,)),
+]

@@ -1,0 +1,544 @@
+"""Why a group rebalanced: small cases, by the broker's log and by the journal alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rota.replay.cause import Commits, explain
+from rota.replay.fact import (
+    Cause,
+    Evidence,
+    Explanation,
+    Generation,
+    GenerationMember,
+    Kind,
+    LogLine,
+    Mark,
+    Step,
+)
+from rota.replay.serverlog import read
+
+SESSION, POLL = 45_000, 300_000
+BEGIN, END = 1_000_000, 2_000_000
+"""When the generation before was saved, and when the one after."""
+
+
+def member(name: str, *partitions: int, **fields: object) -> GenerationMember:
+    made = GenerationMember(
+        member_id=f"{name}-id",
+        client_id=name,
+        session_timeout=SESSION,
+        rebalance_timeout=POLL,
+        topics=("t",),
+        assigned={"t": partitions} if partitions else {},
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def generation(number: int, at: int, *members: GenerationMember, **fields: object) -> Generation:
+    made = Generation(
+        group="g",
+        kind=Kind.CLASSIC,
+        life=0,
+        generation=number,
+        mark=Mark.SETTLED if members else Mark.EMPTIED,
+        at=at,
+        state_at=at - 10,
+        offset=number,
+        protocol_type="consumer",
+        strategy="range",
+        members=members,
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def step(
+    before: Sequence[GenerationMember], after: Sequence[GenerationMember], **fields: object
+) -> Step:
+    """From generation 4 to generation 5."""
+    old, new = generation(4, BEGIN, *before), generation(5, END, *after)
+    made = Step(
+        before=old if before else None,
+        rounds=(new,),
+        unseen=0,
+        known_before=True,
+        from_generation=4,
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def committed(*times: int, partition: int = 0) -> Commits:
+    return {("t", partition): np.array(times, dtype=np.int64)}
+
+
+def logged(*said: str, at: int = END - 500) -> list[LogLine]:
+    """Lines about group g, a millisecond apart."""
+    lines = [read(at + number, text) for number, text in enumerate(said)]
+    return [line for line in lines if isinstance(line, LogLine)]
+
+
+def prepared(reason: str, old: int = 4) -> str:
+    return (
+        f"Preparing to rebalance group g in state PreparingRebalance with old generation {old} "
+        f"(reason: {reason})."
+    )
+
+
+A, B, C = member("a", 0, 1), member("b", 2, 3), member("c")
+ALONE = member("a", 0, 1, 2, 3)
+JOIN = step([ALONE], [A, B])
+LEAVE = step([A, B], [B])
+SAME = step([A, B], [A, B])
+YOUNG = replace(LEAVE, before=generation(4, END - POLL // 2 + 1_000, A, B))
+"""The generation before was not there for long."""
+
+
+# by the log
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("Adding new member b-id with group instance id null; client reason: x", Cause.JOINED),
+        ("removing member a-id on heartbeat expiration.", Cause.SILENT),
+        ("Removing [a-id] on pending sync request expiration", Cause.SILENT),
+        (
+            "Removing member a-id on LeaveGroup; client reason: the consumer is being closed",
+            Cause.LEFT,
+        ),
+        (
+            "Removing member a-id on LeaveGroup; client reason: consumer poll timeout has expired.",
+            Cause.SLOW_POLL,
+        ),
+        (
+            "Group's selectedProtocol will change because static member a-id with instance id a "
+            "joined with change of protocol; client reason: not provided",
+            Cause.STRATEGY,
+        ),
+        (
+            "Updating metadata for member a-id during Stable; client reason: subscription has "
+            "changed",
+            Cause.SUBSCRIPTION,
+        ),
+        (
+            "Leader a-id re-joining group during Stable; client reason: rebalance enforced by user",
+            Cause.LEADER,
+        ),
+        ("leader a-id re-joining group during Stable", Cause.LEADER),
+        (
+            "Freshly-loaded group g (size 9) is over capacity 8. Rebalancing in order to",
+            Cause.UNKNOWN,
+        ),
+    ],
+)
+def test_the_call_to_join_names_the_cause(reason: str, cause: Cause) -> None:
+    told = explain(SAME, {}, logged(prepared(reason)))
+
+    assert (told.cause, told.evidence) == (cause, Evidence.STATED)
+    assert told.started_at == END - 500
+
+
+def test_a_leader_that_finds_the_metadata_changed_has_seen_what_the_generations_show() -> None:
+    lines = logged(
+        prepared(
+            "Leader a-id re-joining group during Stable; client reason: cached metadata has changed"
+        )
+    )
+    more = step([A, B], [A, replace(B, assigned={"t": (2, 3, 4)})])
+    found = replace(A, topics=("t", "u"), assigned={"t": (0, 1), "u": (0,)})
+
+    assert explain(more, {}, lines).cause is Cause.PARTITIONS
+    assert explain(step([A, B], [found, B]), {}, lines).cause is Cause.SUBSCRIPTION
+    assert explain(SAME, {}, lines).cause is Cause.LEADER
+
+
+def test_the_first_call_names_the_cause_and_the_others_are_told() -> None:
+    lines = logged(
+        prepared("Adding new member b-id with group instance id null; client reason: x"),
+        "Stabilized group g generation 5 with 2 members.",
+        prepared("removing member a-id on heartbeat expiration.", old=5),
+        "Stabilized group g generation 6 with 1 members.",
+    )
+    overtaken = step([A], [B], unseen=1)
+    overtaken = replace(overtaken, rounds=(replace(overtaken.after, generation=6),))
+
+    told = explain(overtaken, {}, lines)
+
+    assert told.cause is Cause.JOINED
+    assert told.reason.endswith("; then: removing member a-id on heartbeat expiration.")
+    assert told.joined_at == END - 497
+
+
+def test_a_second_round_is_no_reason_of_its_own() -> None:
+    lines = logged(
+        prepared("Adding new member b-id with group instance id null; client reason: x"),
+        prepared(
+            "Leader a-id re-joining group during Stable; client reason: need to revoke partitions "
+            "and re-join",
+            old=5,
+        ),
+    )
+    first, last = generation(5, END - 300, A, C), generation(6, END, A, B)
+
+    told = explain(replace(JOIN, rounds=(first, last)), {}, lines)
+
+    assert told.cause is Cause.JOINED
+    assert "revoke" not in told.reason
+
+
+def test_the_line_before_tells_why_a_member_left() -> None:
+    call = prepared("explicit `LeaveGroup` request for (a-id) members.")
+    left = (
+        "[Group g] Member a-id has left group through explicit `LeaveGroup` request; "
+        "client reason: "
+    )
+    for reason, cause in (
+        ("the consumer is being closed", Cause.LEFT),
+        ("member was removed by an admin", Cause.LEFT),
+        ("consumer poll timeout has expired.", Cause.SLOW_POLL),
+    ):
+        told = explain(LEAVE, {}, logged(left + reason, call))
+
+        assert told.cause is cause
+        assert reason in told.reason
+
+
+NO_REASON = prepared("Removing member a-id on LeaveGroup; client reason: not provided")
+
+
+def rhythm(*beats: int, end: int) -> Commits:
+    """Commits so many milliseconds apart, the last of them at the end."""
+    return committed(*(end - sum(beats[number:]) for number in range(len(beats) + 1)))
+
+
+STEADY = (5_000,) * 6
+
+
+@pytest.mark.parametrize(
+    ("commits", "cause", "likely"),
+    [
+        (rhythm(*STEADY, 1_200, end=END - 510), Cause.LEFT, None),  # one more, to close
+        (rhythm(*STEADY, end=END - 510), Cause.UNKNOWN, Cause.LEFT),  # it would have come anyway
+        (rhythm(*STEADY, 1_200, end=END - 9_000), Cause.UNKNOWN, Cause.LEFT),
+        (rhythm(900, 100, 4_000, 30, 7_000, 80, end=END - 510), Cause.UNKNOWN, Cause.LEFT),
+        (rhythm(*STEADY, end=END - POLL - 9_000), Cause.UNKNOWN, Cause.SLOW_POLL),
+        ({}, Cause.UNKNOWN, Cause.LEFT),
+    ],
+)
+def test_who_leaves_without_a_reason_may_have_polled_too_late(
+    commits: Commits, cause: Cause, likely: Cause | None
+) -> None:
+    told = explain(LEAVE, commits, logged(NO_REASON))
+
+    assert (told.cause, told.likely) == (cause, likely)
+    assert told.evidence is Evidence.STATED
+
+
+def test_but_not_if_it_joined_within_its_poll_interval() -> None:
+    begun = prepared("Adding new member a-id with group instance id null; client reason: x", old=3)
+    young = replace(LEAVE, before=generation(4, END - POLL // 2, A, B))
+
+    told = explain(young, {}, [*logged(begun, at=END - POLL // 2 - 9_000), *logged(NO_REASON)])
+
+    assert told.cause is Cause.LEFT
+
+
+def test_some_libraries_do_not_know_a_poll_interval() -> None:
+    made = step([replace(A, library="sarama"), B], [B])
+
+    assert explain(made, {}, logged(NO_REASON)).cause is Cause.LEFT
+
+
+def test_lines_of_a_former_life_do_not_count() -> None:
+    joins = prepared("Adding new member a-id with group instance id null; client reason: x", old=0)
+    former = logged(
+        joins,
+        "Assignment received from leader a-id for group g for generation 1",
+        prepared("removing member a-id on heartbeat expiration.", old=1),
+        "Group g with generation 2 is now empty.",
+        at=BEGIN,
+    )
+    first = replace(step([], [A]), rounds=(generation(1, END, A),), from_generation=0)
+
+    assert explain(first, {}, former).evidence is Evidence.INFERRED
+    told = explain(first, {}, [*former, *logged(joins)])
+    assert (told.evidence, told.started_at) == (Evidence.STATED, END - 500)
+
+
+def test_a_group_that_is_made_again_at_once_has_only_its_own_lines() -> None:
+    former = logged(
+        prepared("removing member a-id on heartbeat expiration.", old=0),
+        "Assignment received from leader a-id for group g for generation 1",
+        "Group g with generation 2 is now empty.",
+        at=END - 900,
+    )
+    joins = prepared("Adding new member a-id with group instance id null; client reason: x", old=0)
+    first = replace(step([], [A]), rounds=(generation(1, END, A),), from_generation=0)
+
+    told = explain(first, {}, [*former, *logged(joins)])
+
+    assert (told.cause, told.started_at) == (Cause.JOINED, END - 500)
+
+
+def test_lines_about_other_rebalances_say_nothing_about_this_one() -> None:
+    join = "Adding new member b-id with group instance id null; client reason: x"
+    others = [
+        *logged(prepared(join, old=3), at=BEGIN - 500),
+        *logged(prepared(join, old=5), at=END + 9),
+    ]
+
+    assert explain(LEAVE, {}, others).evidence is Evidence.INFERRED
+
+
+def consumer(made: Step) -> Step:
+    """The same of a consumer group."""
+    before = made.before
+    return replace(
+        made,
+        before=None if before is None else replace(before, kind=Kind.CONSUMER, strategy="uniform"),
+        rounds=tuple(replace(one, kind=Kind.CONSUMER, strategy="uniform") for one in made.rounds),
+    )
+
+
+RAISED = "[GroupId g] Bumped group epoch to 5 with metadata hash 7."
+
+
+@pytest.mark.parametrize(
+    ("said", "made", "cause"),
+    [
+        ("Member b-id joins the consumer group using the consumer protocol.", JOIN, Cause.JOINED),
+        (
+            "Member a-id fenced from the group because the member session expired.",
+            LEAVE,
+            Cause.SILENT,
+        ),
+        (
+            "Member a-id fenced from the group because it failed to transition from epoch 4 within "
+            "9ms.",
+            LEAVE,
+            Cause.SLOW_POLL,
+        ),
+        ("Member a-id updated its subscribed topics to: [t].", SAME, Cause.SUBSCRIPTION),
+    ],
+)
+def test_the_line_before_an_epoch_tells_why(said: str, made: Step, cause: Cause) -> None:
+    told = explain(consumer(made), {}, logged(f"[GroupId g] {said}", RAISED))
+
+    assert (told.cause, told.evidence) == (cause, Evidence.STATED)
+
+
+def test_an_epoch_that_nobody_came_or_went_for_is_told_by_the_generations() -> None:
+    more = step([A, B], [A, replace(B, assigned={"t": (2, 3, 4)})])
+    other = step([A, B], [replace(A, topics=("u",)), B])
+
+    assert explain(consumer(more), {}, logged(RAISED)).cause is Cause.PARTITIONS
+    assert explain(consumer(other), {}, logged(RAISED)).cause is Cause.SUBSCRIPTION
+
+
+def test_a_member_of_a_consumer_group_that_comes_back_under_its_id_polled_too_late() -> None:
+    left = logged("[GroupId g] Member a-id left the consumer group.", RAISED)
+    back = logged(
+        "[GroupId g] Member a-id joins the consumer group using the consumer protocol.",
+        at=END + 9_000,
+    )
+    quiet, fresh = committed(END - POLL - 1_000), committed(END - 600)
+
+    assert explain(consumer(LEAVE), quiet, [*left, *back]).cause is Cause.SLOW_POLL
+    assert explain(consumer(LEAVE), quiet, left).likely is Cause.SLOW_POLL
+    assert explain(consumer(LEAVE), fresh, left).cause is Cause.LEFT
+    # it committed while it was slow, or it had unsubscribed
+    assert explain(consumer(LEAVE), fresh, [*left, *back]).likely is Cause.SLOW_POLL
+
+
+# by the journal
+
+
+def inferred(made: Step, commits: Commits | None = None) -> Explanation:
+    told = explain(made, commits or {})
+    assert told.evidence is Evidence.INFERRED
+    assert told.started_at is None
+    return told
+
+
+def test_who_comes_to_an_empty_group_joined() -> None:
+    assert inferred(step([], [A])).cause is Cause.JOINED
+
+
+def test_what_was_before_the_evidence_is_not_known() -> None:
+    told = inferred(replace(step([], [A]), known_before=False, from_generation=None))
+
+    assert (told.cause, told.likely) == (Cause.UNKNOWN, None)
+
+
+def test_who_comes_while_nothing_else_differs_joined() -> None:
+    assert inferred(JOIN).cause is Cause.JOINED
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [replace(A, topics=("u",)), B],  # and a subscription
+        [replace(A, assigned={"t": (0, 1, 9)}), B],  # and a partition
+    ],
+)
+def test_who_comes_while_more_differs_may_not_have_been_first(
+    after: list[GenerationMember],
+) -> None:
+    told = inferred(step([A], after))
+
+    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.JOINED)
+
+
+def test_where_attempts_are_not_seen_nothing_is_known() -> None:
+    skipped = replace(JOIN, rounds=(generation(7, END, A, B),), unseen=2)
+
+    assert inferred(skipped).cause is Cause.UNKNOWN
+
+
+def test_who_came_and_who_went_first_is_not_known() -> None:
+    told = inferred(step([A, B], [B, C]), committed(END - 1_000))
+
+    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.LEFT)
+
+
+@pytest.mark.parametrize(
+    ("quiet", "cause", "likely"),
+    [
+        (20, Cause.LEFT, None),
+        (SESSION * 2 // 3 - 100, Cause.LEFT, None),
+        (SESSION * 2 // 3 + 100, Cause.UNKNOWN, Cause.LEFT),
+        (SESSION + 1_000, Cause.UNKNOWN, Cause.SILENT),
+    ],
+)
+def test_how_a_member_went_is_known_only_if_it_had_just_committed(
+    quiet: int, cause: Cause, likely: Cause | None
+) -> None:
+    told = inferred(YOUNG, committed(END - quiet))
+
+    assert (told.cause, told.likely) == (cause, likely)
+
+
+def test_a_commit_alone_does_not_tell_that_a_member_polled() -> None:
+    told = inferred(LEAVE, committed(END - 20))
+
+    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.LEFT)
+    assert inferred(LEAVE, rhythm(*STEADY, end=END - 20)).cause is Cause.UNKNOWN
+
+
+def test_a_commit_out_of_its_rhythm_tells_that_it_was_closed() -> None:
+    assert inferred(LEAVE, rhythm(*STEADY, 1_200, end=END - 900)).cause is Cause.LEFT
+
+
+def test_commits_of_others_tell_nothing_of_who_is_gone() -> None:
+    assert inferred(LEAVE, committed(END - 20, partition=2)).cause is Cause.UNKNOWN
+
+
+def test_commits_before_the_generation_tell_nothing() -> None:
+    short = replace(LEAVE, before=generation(4, END - 1_000, A, B))
+
+    assert inferred(short, committed(END - 2_000)).cause is Cause.UNKNOWN
+
+
+def test_of_several_that_are_gone_each_must_have_just_committed() -> None:
+    made = replace(step([A, B, C], [C]), before=generation(4, END - 90_000, A, B, C))
+    one, other = committed(END - 20), committed(END - 40, partition=2)
+
+    assert inferred(made, one).cause is Cause.UNKNOWN
+    assert inferred(made, {**one, **other}).cause is Cause.LEFT
+
+
+def test_a_group_that_became_empty_soon_after_a_commit_was_left() -> None:
+    made = replace(step([A], []), before=generation(4, END - 90_000, A))
+
+    assert inferred(made, committed(END - 20)).cause is Cause.LEFT
+
+
+def test_a_static_member_that_is_gone_was_most_likely_silent() -> None:
+    static = replace(A, static_id="s")
+
+    assert inferred(step([static, B], [B])).likely is Cause.SILENT
+    assert inferred(step([static, B], [B]), committed(END - 20)).cause is Cause.LEFT
+
+
+def test_a_static_member_with_another_id_may_have_been_put_out_first() -> None:
+    static = replace(A, static_id="s")
+    back = replace(static, member_id="another")
+
+    assert inferred(step([static, B], [back, B])).cause is Cause.UNKNOWN
+
+
+def test_the_same_members_with_other_topics_changed_their_subscription() -> None:
+    assert inferred(step([A, B], [replace(A, topics=("u",)), B])).cause is Cause.SUBSCRIPTION
+
+
+def test_the_same_members_with_more_partitions() -> None:
+    more = step([A, B], [A, replace(B, assigned={"t": (2, 3, 4)})])
+
+    assert inferred(more).cause is Cause.PARTITIONS
+
+
+def test_the_same_members_with_fewer_partitions() -> None:
+    assert inferred(step([A, B], [A, replace(B, assigned={"t": (2,)})])).cause is Cause.LEADER
+
+
+def test_the_same_members_with_another_strategy() -> None:
+    other = replace(SAME, rounds=(replace(SAME.after, strategy="sticky"),))
+
+    assert inferred(other).cause is Cause.STRATEGY
+
+
+def test_where_nothing_differs_nothing_is_known() -> None:
+    told = inferred(SAME)
+
+    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.LEADER)
+
+
+def test_what_cannot_be_read_cannot_have_been_the_same() -> None:
+    broken = replace(A, problem="subscription: version at byte 0: 2 bytes needed, 1 left")
+
+    assert inferred(step([A, B], [broken, B])).cause is Cause.UNKNOWN
+
+
+def test_how_a_member_of_a_consumer_group_went_is_not_known() -> None:
+    told = inferred(consumer(LEAVE), committed(END - 20))
+
+    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.LEFT)
+
+
+def test_a_round_that_was_due_anyway_hides_the_cause() -> None:
+    cooperative = {"strategy": "cooperative-sticky"}
+    taken = replace(ALONE, owned={"t": (0, 1, 2, 3, 9)}, owned_generation=3)
+    made = replace(
+        JOIN,
+        before=generation(4, BEGIN, taken, **cooperative),
+        rounds=(generation(5, END, replace(A, owned_generation=4), B, **cooperative),),
+    )
+
+    assert inferred(made).cause is Cause.UNKNOWN
+
+
+def test_a_member_that_had_lost_what_it_had_may_have_been_first() -> None:
+    sticky = {"strategy": "sticky"}
+    made = replace(
+        JOIN,
+        before=generation(4, BEGIN, ALONE, **sticky),
+        rounds=(generation(5, END, A, B, **sticky),),
+    )
+    told = replace(A, owned=ALONE.assigned, owned_generation=4)
+
+    assert inferred(made).cause is Cause.UNKNOWN
+    kept = replace(made, rounds=(generation(5, END, told, B, **sticky),))
+    assert inferred(kept).cause is Cause.JOINED
+
+
+def test_it_began_after_the_generation_before_and_after_the_last_commit_of_who_is_gone() -> None:
+    told = inferred(LEAVE, committed(END - 5_000))
+    assert (told.earliest_start, told.latest_start) == (END - 5_000, END - 10)
+    assert told.joined_at == END - 10
+
+    told = inferred(JOIN, committed(END - 5_000))
+    assert (told.earliest_start, told.latest_start) == (BEGIN, END - 10)

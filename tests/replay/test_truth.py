@@ -1,0 +1,115 @@
+"""Histories of simulated groups: what is read out of the journal is what truly happened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rota.model.topic import TopicPartition
+from rota.replay.cause import explain
+from rota.replay.cost import cost
+from rota.replay.fact import Cause, Evidence, Generation, Mark, Step
+from rota.replay.reproduction import reproduce
+from rota.replay.step import steps
+from rota.replay.timeline import read
+from rota.sim.chance import Chance
+from tests.replay.history import history
+from tests.replay.test_compaction import compacted
+from tests.replay.truth import Truth, played
+
+SHORT = 30
+LONG = 600
+
+
+def check(seed: int) -> None:
+    """All that is held to the truth, of one seed."""
+    truth = played(history(seed), seed)
+    generations = read(truth.group, truth.records, {}).generations
+    found = steps(generations)
+    check_owners(truth, generations)
+    check_rebalances(truth, found)
+    check_compaction(truth, generations, Chance(seed, 6))
+    assert reproduce(found, {}).exact
+
+
+def check_rebalances(truth: Truth, found: list[Step]) -> None:
+    shapes = [(one.from_generation, tuple(g.generation for g in one.rounds)) for one in found]
+    happened = [one for one in truth.rebalances if one.generations]
+    assert shapes == [one.shape for one in happened], "rebalances"
+    for step, real in zip(found, happened, strict=True):
+        where = f"{real.shape} of {sorted(real.causes)}"
+        assert (step.after.mark is Mark.EMPTIED) == real.emptied, where
+        inferred = explain(step, truth.commits)
+        assert inferred.evidence is Evidence.INFERRED
+        assert inferred.cause in {Cause.UNKNOWN, *real.causes}, f"{where}: {inferred}"
+        stated = explain(step, truth.commits, truth.lines)
+        assert stated.evidence is Evidence.STATED, where
+        assert stated.cause in real.causes, f"{where}: {stated}"
+        assert stated.started_at is not None
+        assert cost(step).moved == real.moved, where
+        if inferred.earliest_start is not None:
+            assert inferred.earliest_start <= real.start, f"{where}: {inferred}"
+        assert inferred.latest_start is not None
+        assert real.start <= inferred.latest_start, f"{where}: {inferred}"
+
+
+def check_compaction(truth: Truth, generations: list[Generation], chance: Chance) -> None:
+    """A cleaner has been at the log up to some record: what is left says the same of what it
+    covers, from the state that it begins with on.
+    """
+    until = chance.between(0, len(truth.records))
+    left = compacted(truth.records, until, tombstones=chance.happens(0.5))
+    found = read(truth.group, left, {})
+    assert found.window is not None or not found.generations
+    if found.window is None:
+        return
+    known = {one.offset: one for one in generations}
+    first = min((one.offset for one in found.generations), default=0)
+    life = known[first].life if found.generations else 0
+    assert [one.offset for one in found.generations] == [one for one in known if one >= first]
+    for one in found.generations:
+        before = known[one.offset]
+        if one.offset > first:  # of the first it cannot be known what it was to the one before
+            assert replace(one, life=one.life + life) == before
+        else:
+            assert (one.generation, one.members) == (before.generation, before.members)
+    whole = {one.after.offset: one for one in steps(generations)}
+    for step in steps(found.generations):
+        if step.known_before and step.before is not None and step.before.offset > first:
+            assert (
+                explain(step, truth.commits).cause
+                == explain(whole[step.after.offset], truth.commits).cause
+            )
+
+
+def check_owners(truth: Truth, generations: list[Generation]) -> None:
+    given = {
+        (member.member_id, one.generation): frozenset(
+            TopicPartition(topic, number)
+            for topic, numbers in member.assigned.items()
+            for number in numbers
+        )
+        for one in generations
+        for member in one.members
+    }
+    for (member_id, generation), partitions in truth.handed.items():
+        assert given[member_id, generation] == partitions, (member_id, generation)
+
+
+def told(seed: int) -> None:
+    try:
+        check(seed)
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+
+
+@pytest.mark.parametrize("seed", range(SHORT))
+def test_what_is_read_is_what_happened(seed: int) -> None:
+    told(seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(SHORT, LONG))
+def test_what_is_read_is_what_happened_in_many_more(seed: int) -> None:
+    told(seed)

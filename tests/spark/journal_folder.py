@@ -1,0 +1,69 @@
+"""Writes folders of ``__consumer_offsets`` as a broker would, and as none would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from rota.formats import assignment, batch, journal, subscription
+from rota.model.entry import Entry, GroupSaved, OffsetCommitted, SavedMember
+from rota.model.membership import Assignment, Subscription
+from rota.model.topic import Partitions
+
+START = 1_800_000_000_000
+Raw: TypeAlias = tuple[bytes | None, bytes | None]
+"""A record's key and value."""
+
+
+def write(folder: Path, partition: int, *batches: bytes, name: str = "0" * 20 + ".log") -> Path:
+    """A segment file of one partition of the journal."""
+    file = folder / f"__consumer_offsets-{partition}" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"".join(batches))
+    return file
+
+
+def batch_of(*records: Entry | Raw, offset: int = 0, at: int | Sequence[int] = START) -> bytes:
+    """A batch; its records' times are given, or one for all."""
+    times = [at] * len(records) if isinstance(at, int) else at
+    raw = (record if isinstance(record, tuple) else journal.encode(record) for record in records)
+    return batch.encode(
+        batch.Record(offset + n, time, key, value)
+        for n, ((key, value), time) in enumerate(zip(raw, times, strict=True))
+    )
+
+
+def commit(group: str, offset: int = 1, *, topic: str = "t", partition: int = 0) -> OffsetCommitted:
+    return OffsetCommitted(
+        group=group, topic=topic, partition=partition, offset=offset, commit_timestamp=START
+    )
+
+
+def member(
+    name: str, *partitions: int, topic: str = "t", asked: bytes | None = None
+) -> SavedMember:
+    """A member that subscribes to one topic and got partitions of it."""
+    return SavedMember(
+        member_id=f"{name}-id",
+        static_id=None,
+        client_id=name,
+        client_host="/10.0.0.1",
+        rebalance_timeout=60_000,
+        session_timeout=10_000,
+        subscription=subscription.encode(Subscription(topics=(topic,))) if asked is None else asked,
+        assignment=assignment.encode(Assignment(Partitions.of({topic: partitions}))),
+    )
+
+
+def saved(group: str, generation: int, *members: SavedMember) -> GroupSaved:
+    """A generation of a classic group."""
+    return GroupSaved(
+        group=group,
+        protocol_type="consumer",
+        generation=generation,
+        protocol="range" if members else None,
+        leader=members[0].member_id if members else None,
+        state_timestamp=START,
+        members=members,
+    )
