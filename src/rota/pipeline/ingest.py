@@ -66,19 +66,15 @@ def _once(rows: DataFrame) -> DataFrame:
     return kept.select(*JOURNAL.key, "kept.*")
 
 
-def wanted(
-    rows: DataFrame, *, since: int | None, until: int | None, groups: Sequence[str]
-) -> DataFrame:
+def wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> DataFrame:
     """The records of bronze/journal within what the user asked for.
 
-    What groups were before ``since`` is kept: what follows is built on it. So are transactions'
-    markers: they name no group.
+    Transactions' markers are kept: they name no group. There is no first time here: what happens
+    after one follows from what was before it.
     """
     keep: Column = fn.lit(True)
     if until is not None:
         keep &= fn.unix_millis("at") <= until
-    if since is not None:
-        keep &= rows["control"] | ~fn.expr(OFFSET) | (fn.unix_millis("at") >= since)
     if groups:
         name = fn.expr(GROUP).cast("string")
         matching = [name.rlike(_pattern(glob)) for glob in groups]
@@ -220,6 +216,8 @@ def _lines(
     strange, example = 0, ""
     for number, line in enumerate(_text(path), 1):
         found = serverlog.parse(line, zone)
+        if isinstance(found, LogLine) and not _fits(found):
+            found = serverlog.Passed.STRANGE
         if isinstance(found, LogLine):
             found = found if redaction is None else redaction.line(found)
             said = {each.name: getattr(found, each.name) for each in SERVERLOG.columns[2:]}
@@ -232,6 +230,28 @@ def _lines(
             yield _wide_batch(SERVERLOG, rows)
             rows = []
     yield _wide_batch(SERVERLOG, rows, example, strange)
+
+
+def _fits(line: LogLine) -> bool:
+    """Whether the table can hold it: logs hold what anybody writes into them."""
+    number = line.generation or 0
+    return (
+        -(1 << 31) <= number < 1 << 31
+        and column.EARLIEST <= line.at <= column.LATEST
+        and all(
+            text is None or text.isascii() or _is_whole(text)
+            for text in (line.text, line.group, line.member_id, line.reason, line.client_reason)
+        )
+    )
+
+
+def _is_whole(text: str) -> bool:
+    """Whether it has no half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def ends(spark: SparkSession, files: Sequence[str]) -> DataFrame:
@@ -262,16 +282,16 @@ def _sample(line: str) -> dict[str, Any] | None:
         told = json.loads(line)
         begun = int(told["t"])
         beginning = told.get("beginning")
-        sample = {
+        sample: dict[str, Any] = {
             "topic": str(told["topic"]),
             "partition": int(told["partition"]),
             "at": (begun + int(told.get("t2", begun))) // 2,
             "beginning": None if beginning is None else int(beginning),
             "end": int(told["end"]),
         }
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None
-    return sample if _is_possible(sample) else None
+    return sample if _is_possible(sample) and _is_whole(sample["topic"]) else None
 
 
 def _is_possible(sample: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as fn
 
 from rota.pipeline import decode, ingest, lag, rebalance, segment, store, whatif
 from rota.pipeline.redact import Redaction
-from rota.pipeline.segment import Segments
+from rota.pipeline.segment import Edge, Segments
 from rota.pipeline.session import LOCAL, session
 from rota.pipeline.store import Store
 from rota.replay.lag import REACH
@@ -123,6 +123,8 @@ class Summary:
     """Cause, evidence, how many rebalances."""
     groups: list[Row] = field(default_factory=list)
     """gold/advice, the worst group first."""
+    complete: Mapping[int, Edge] = field(default_factory=dict)
+    """By partition of the journal, from where on all its records are there."""
     windows: list[tuple[str, int, bool]] = field(default_factory=list)
     """Each group, from when on its records are all there, and whether its first one is."""
     unread: list[Unread] = field(default_factory=list)
@@ -177,6 +179,7 @@ class _Run:
         self._progress = progress
         self._found = found
         self.summary = Summary(out=str(tables.out))
+        self.summary.complete = found.complete
         self.summary.unread += _flaws(found)
         self._begin, self._until = (
             when if not isinstance(when, Back) else found.last - when.milliseconds
@@ -237,7 +240,6 @@ class _Run:
             every = ingest.journal(self._spark, self._found, self._redaction)
             wanted = ingest.wanted(
                 every,
-                since=self._begin,
                 until=self._until,
                 groups=self._options.groups,
             )
@@ -274,7 +276,7 @@ class _Run:
     def _groups(self, counting: DataFrame) -> None:
         tables, spark = self._tables, self._spark
         with _stage(self._progress, Stage.GROUPS) as note:
-            self._names = decode.topic_names(tables.read(spark, COMMITS))
+            self._names = decode.topic_names(self._namers())
             found = tables.keep(spark, "timelines", decode.timelines(counting, self._names))
             made = found.where("generation is not null").select("generation.*")
             owners = found.where("owner is not null").select("owner.*")
@@ -284,6 +286,13 @@ class _Run:
             self._rest(found)
             groups = len(self.summary.windows)
             note.append(f"{self.summary.generations:,} generations of {groups:,} groups")
+
+    def _namers(self) -> DataFrame:
+        """Commits that tell which topic has which id: those of other groups do, too."""
+        if not self._options.groups:
+            return self._tables.read(self._spark, COMMITS)
+        every = ingest.journal(self._spark, self._found)
+        return decode.commits(every.where("not control")).where("problem is null")
 
     def _rest(self, found: DataFrame) -> None:
         """What else the groups' records told."""
@@ -310,6 +319,10 @@ class _Run:
                 tables.read(spark, COMMITS),
                 tables.read(spark, SERVERLOG),
             )
+            if self._begin is not None:
+                # what is not shown is still history to other policies
+                found = tables.keep(spark, "rebalances", found)
+            self._history = found
             self.summary.rebalances = tables.write(REBALANCES, self._since(found, "at"))["rows"]
             causes = tables.read(spark, REBALANCES).groupBy("cause", "evidence").count()
             self.summary.causes = sorted(tuple(row) for row in causes.collect())
@@ -351,7 +364,7 @@ class _Run:
             ids = {topic: topic_id for topic_id, topic in self._names.items()}
             found = whatif.alternatives(
                 tables.read(spark, GENERATIONS),
-                tables.read(spark, REBALANCES),
+                tables.read(spark, REBALANCES) if self._begin is None else self._history,
                 topic_ids=ids,
                 since=self._begin,
             )
