@@ -99,9 +99,12 @@ def _add_choice(choice: argparse._ArgumentGroup) -> None:
         "--since",
         type=_moment,
         metavar="TIME",
-        help="2026-11-15T06:00Z, or so long before the last record: 6h, 2d",
+        help="show what happened from then on: 2026-11-15T06:00Z, or so long before the "
+        "last record: 6h, 2d; what it rests on is read from the beginning",
     )
-    choice.add_argument("--until", type=_moment, metavar="TIME", help="the same")
+    choice.add_argument(
+        "--until", type=_moment, metavar="TIME", help="read nothing later: the same"
+    )
     choice.add_argument(
         "--group",
         action="append",

@@ -102,6 +102,12 @@ def _print_evidence(screen: Console, found: Summary) -> None:
             f"the journal is compacted: of {count(len(late), 'group')} the beginning is missing; "
             "what is told of them is complete from their first entry on"
         )
+    edges = [edge.at for edge in found.complete.values() if edge.offset]
+    if edges:
+        screen.print(
+            f"commits: all of them are there from {_time(max(edges))} on; before, compaction took "
+            "some, so that lag and inferred causes rest on fewer"
+        )
     stated = sum(number for _, evidence, number in found.causes if evidence == "stated")
     unknown = sum(number for cause, _, number in found.causes if cause == "unknown")
     screen.print(
@@ -145,6 +151,10 @@ def as_json(found: Summary, *, demo: bool) -> dict[str, Any]:
         ],
         "complete_from": [
             {"group": group, "at": at, "whole": whole} for group, at, whole in found.windows
+        ],
+        "commits_complete_from": [
+            {"journal_partition": partition, "offset": edge.offset, "at": edge.at}
+            for partition, edge in sorted(found.complete.items())
         ],
         "not_read": [
             {"what": one.what, "count": one.count, "examples": list(one.examples)}

@@ -15,10 +15,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from rota.errors import Unreachable
+from rota.errors import FormatError, Unreachable
+from rota.formats import journal as journal_format
 from rota.formats.batch import Columns, decode
+from rota.formats.journal import column as journal_column
 from rota.formats.journal.column import Slices
 from rota.pipeline import column, schema
+from rota.pipeline.redact import Redaction
 from rota.pipeline.segment import PIECE, Piece, Segments
 from rota.replay import serverlog
 from rota.replay.fact import LogLine
@@ -34,13 +37,20 @@ GROUP = "substring(key, 5, cast(conv(hex(substring(key, 3, 2)), 16, 10) as int))
 """The bytes of the group's name, as SQL."""
 
 
-def journal(spark: SparkSession, segments: Segments) -> DataFrame:
+def journal(
+    spark: SparkSession, segments: Segments, redaction: Redaction | None = None
+) -> DataFrame:
     """The records of segments: bronze/journal, and ``file`` and ``problem`` for batches that are
-    damaged, whose other columns are null.
+    damaged, and for records that cannot be redacted; their other columns are null.
     """
-    read = _spread(spark, segments.pieces).mapInArrow(
-        _records, f"{schema.ddl(JOURNAL)}, file string, problem string"
-    )
+
+    def read_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield from _piece(redaction, **row)
+
+    wide = f"{schema.ddl(JOURNAL)}, file string, problem string"
+    read = _spread(spark, segments.pieces).mapInArrow(read_pieces, wide)
     if not segments.overlapping:
         return read
     twice = read["journal_partition"].isin(sorted(segments.overlapping))
@@ -56,19 +66,15 @@ def _once(rows: DataFrame) -> DataFrame:
     return kept.select(*JOURNAL.key, "kept.*")
 
 
-def wanted(
-    rows: DataFrame, *, since: int | None, until: int | None, groups: Sequence[str]
-) -> DataFrame:
+def wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> DataFrame:
     """The records of bronze/journal within what the user asked for.
 
-    What groups were before ``since`` is kept: what follows is built on it. So are transactions'
-    markers: they name no group.
+    Transactions' markers are kept: they name no group. There is no first time here: what happens
+    after one follows from what was before it.
     """
     keep: Column = fn.lit(True)
     if until is not None:
         keep &= fn.unix_millis("at") <= until
-    if since is not None:
-        keep &= rows["control"] | ~fn.expr(OFFSET) | (fn.unix_millis("at") >= since)
     if groups:
         name = fn.expr(GROUP).cast("string")
         matching = [name.rlike(_pattern(glob)) for glob in groups]
@@ -97,26 +103,57 @@ def _spread(spark: SparkSession, pieces: Sequence[Piece]) -> DataFrame:
     return frame.repartition(int(tasks))
 
 
-def _records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for row in batch.to_pylist():
-            yield from _piece(row["path"], row["partition"], row["begin"], row["end"])
-
-
-def _piece(path: str, partition: int, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+def _piece(
+    redaction: Redaction | None, path: str, partition: int, begin: int, end: int
+) -> Iterator[pa.RecordBatch]:
     with Path(path).open("rb") as file:
         file.seek(begin)
         data = file.read(end - begin)
     columns = decode(data, at=begin)
     if len(columns):
-        yield _journal_batch(columns, partition)
+        batch = _journal_batch(columns, partition)
+        yield batch if redaction is None else _redacted(batch, redaction, path)
     if columns.problems:
-        rows: list[dict[str, Any]] = [
-            dict.fromkeys(schema.arrow(JOURNAL).names)
-            | {"journal_partition": partition, "file": path, "problem": str(problem)}
-            for problem in columns.problems
-        ]
-        yield pa.RecordBatch.from_pylist(rows, schema=_with_problem())
+        yield _problems((partition, path, str(problem)) for problem in columns.problems)
+
+
+def _problems(rows: Iterable[tuple[int, str, str]]) -> pa.RecordBatch:
+    empty: dict[str, Any] = dict.fromkeys(schema.arrow(JOURNAL).names)
+    listed = [
+        empty | {"journal_partition": partition, "file": file, "problem": problem}
+        for partition, file, problem in rows
+    ]
+    return pa.RecordBatch.from_pylist(listed, schema=_with_problem())
+
+
+def _redacted(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.RecordBatch:
+    """The records without names; of those that cannot be read only that they are not."""
+    buffer, (keys, values) = column.buffer_of(batch.column("key"), batch.column("value"))
+    read = journal_column.decode(buffer, keys, values)
+    plain = read.commits.row[read.commits.metadata_size <= 0]
+    control = batch.column("control").to_numpy(zero_copy_only=False)
+    keep = control.copy()
+    keep[plain] = True
+    kept = [batch.filter(pa.array(keep))]
+    rest = batch.filter(pa.array(~keep))
+    rows, left = [], []
+    for row in rest.set_column(2, "at", rest.column("at").cast(pa.int64())).to_pylist():
+        try:
+            entry = redaction.entry(journal_format.decode(row["key"] or b"", row["value"]))
+        except FormatError as error:
+            left.append((row["journal_partition"], path, f"left out, not to be read: {error}"))
+            continue
+        if entry is None:
+            offset = row["journal_offset"]
+            text = f"offset {offset}: left out, of a kind that is not decoded"
+            left.append((row["journal_partition"], path, text))
+            continue
+        key, value = journal_format.encode(entry)
+        rows.append(row | {"key": key, "value": value})
+    kept.append(pa.RecordBatch.from_pylist(rows, schema=_with_problem()))
+    kept.append(_problems(left))
+    whole = pa.Table.from_batches(kept).combine_chunks().to_batches()
+    return whole[0] if whole else _problems(())
 
 
 def _with_problem() -> pa.Schema:
@@ -150,7 +187,9 @@ def _journal_batch(read: Columns, partition: int) -> pa.RecordBatch:
     )
 
 
-def server_log(spark: SparkSession, files: Sequence[str], zone: int = 0) -> DataFrame:
+def server_log(
+    spark: SparkSession, files: Sequence[str], zone: int = 0, redaction: Redaction | None = None
+) -> DataFrame:
     """Lines about groups: bronze/serverlog; and for each file with lines that were not understood a
     row that only has ``problem``, the first of them, and ``times``, how many.
     """
@@ -158,7 +197,7 @@ def server_log(spark: SparkSession, files: Sequence[str], zone: int = 0) -> Data
     def parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                yield from _lines(row["path"], row["name"], zone)
+                yield from _lines(row["path"], row["name"], zone, redaction)
 
     return _file_rows(spark, _named(files, "--server-log")).mapInArrow(parse, _wide(SERVERLOG))
 
@@ -170,21 +209,49 @@ def once_each(lines: DataFrame) -> DataFrame:
     return kept.select("at", "text", "kept.*")
 
 
-def _lines(path: str, name: str, zone: int) -> Iterator[pa.RecordBatch]:
+def _lines(
+    path: str, name: str, zone: int, redaction: Redaction | None
+) -> Iterator[pa.RecordBatch]:
     rows: list[dict[str, Any]] = []
     strange, example = 0, ""
     for number, line in enumerate(_text(path), 1):
         found = serverlog.parse(line, zone)
+        if isinstance(found, LogLine) and not _fits(found):
+            found = serverlog.Passed.STRANGE
         if isinstance(found, LogLine):
+            found = found if redaction is None else redaction.line(found)
             said = {each.name: getattr(found, each.name) for each in SERVERLOG.columns[2:]}
             rows.append({"file": name, "line": number} | said)
         elif found is serverlog.Passed.STRANGE:
             strange += 1
-            example = example or f"{name} line {number}: {line.strip()}"
+            shown = "" if redaction is not None else f": {line.strip()}"
+            example = example or f"{name} line {number}{shown}"
         if len(rows) == ROWS:
             yield _wide_batch(SERVERLOG, rows)
             rows = []
     yield _wide_batch(SERVERLOG, rows, example, strange)
+
+
+def _fits(line: LogLine) -> bool:
+    """Whether the table can hold it: logs hold what anybody writes into them."""
+    number = line.generation or 0
+    return (
+        -(1 << 31) <= number < 1 << 31
+        and column.EARLIEST <= line.at <= column.LATEST
+        and all(
+            text is None or text.isascii() or _is_whole(text)
+            for text in (line.text, line.group, line.member_id, line.reason, line.client_reason)
+        )
+    )
+
+
+def _is_whole(text: str) -> bool:
+    """Whether it has no half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def ends(spark: SparkSession, files: Sequence[str]) -> DataFrame:
@@ -215,16 +282,16 @@ def _sample(line: str) -> dict[str, Any] | None:
         told = json.loads(line)
         begun = int(told["t"])
         beginning = told.get("beginning")
-        sample = {
+        sample: dict[str, Any] = {
             "topic": str(told["topic"]),
             "partition": int(told["partition"]),
             "at": (begun + int(told.get("t2", begun))) // 2,
             "beginning": None if beginning is None else int(beginning),
             "end": int(told["end"]),
         }
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None
-    return sample if _is_possible(sample) else None
+    return sample if _is_possible(sample) and _is_whole(sample["topic"]) else None
 
 
 def _is_possible(sample: Mapping[str, Any]) -> bool:

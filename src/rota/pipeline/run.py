@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
 from rota.pipeline import decode, ingest, lag, rebalance, segment, store, whatif
-from rota.pipeline.segment import Segments
+from rota.pipeline.redact import Redaction
+from rota.pipeline.segment import Edge, Segments
 from rota.pipeline.session import LOCAL, session
 from rota.pipeline.store import Store
 from rota.replay.lag import REACH
@@ -121,6 +123,8 @@ class Summary:
     """Cause, evidence, how many rebalances."""
     groups: list[Row] = field(default_factory=list)
     """gold/advice, the worst group first."""
+    complete: Mapping[int, Edge] = field(default_factory=dict)
+    """By partition of the journal, from where on all its records are there."""
     windows: list[tuple[str, int, bool]] = field(default_factory=list)
     """Each group, from when on its records are all there, and whether its first one is."""
     unread: list[Unread] = field(default_factory=list)
@@ -175,11 +179,13 @@ class _Run:
         self._progress = progress
         self._found = found
         self.summary = Summary(out=str(tables.out))
+        self.summary.complete = found.complete
         self.summary.unread += _flaws(found)
         self._begin, self._until = (
             when if not isinstance(when, Back) else found.last - when.milliseconds
             for when in (options.since, options.until)
         )
+        self._redaction = Redaction(secrets.token_bytes(32)) if options.redact else None
         self._names: dict[bytes, str] = {}
         """Topics by id."""
 
@@ -201,7 +207,9 @@ class _Run:
         counts = {"times": fn.sum("times"), "first": fn.min("problem")}
         with _stage(self._progress, Stage.EVIDENCE) as note:
             if evidence.server_logs:
-                lines = ingest.server_log(spark, evidence.server_logs, evidence.zone)
+                lines = ingest.server_log(
+                    spark, evidence.server_logs, evidence.zone, self._redaction
+                )
                 lines = self._within(ingest.once_each(lines))
                 counted = self._tables.write(SERVERLOG, lines, **counts)
                 summary.lines = counted["rows"]
@@ -229,10 +237,9 @@ class _Run:
 
     def _journal(self) -> None:
         with _stage(self._progress, Stage.JOURNAL) as note:
-            every = ingest.journal(self._spark, self._found)
+            every = ingest.journal(self._spark, self._found, self._redaction)
             wanted = ingest.wanted(
                 every,
-                since=self._begin,
                 until=self._until,
                 groups=self._options.groups,
             )
@@ -250,7 +257,10 @@ class _Run:
                 bad = every.where("problem is not null").select("file", "problem")
                 rows = bad.sort("file", "problem").limit(SHOWN).collect()
                 texts = [f"{row.file} {row.problem}" for row in rows]
-                self._unread("damaged batches", counts["bad"], texts)
+                what = "damaged batches"
+                if self._redaction is not None:
+                    what += ", and records that could not be redacted"
+                self._unread(what, counts["bad"], texts)
             note.append(f"{summary.records:,} records")
 
     def _commits(self, counting: DataFrame) -> None:
@@ -266,7 +276,7 @@ class _Run:
     def _groups(self, counting: DataFrame) -> None:
         tables, spark = self._tables, self._spark
         with _stage(self._progress, Stage.GROUPS) as note:
-            self._names = decode.topic_names(tables.read(spark, COMMITS))
+            self._names = decode.topic_names(self._namers())
             found = tables.keep(spark, "timelines", decode.timelines(counting, self._names))
             made = found.where("generation is not null").select("generation.*")
             owners = found.where("owner is not null").select("owner.*")
@@ -276,6 +286,13 @@ class _Run:
             self._rest(found)
             groups = len(self.summary.windows)
             note.append(f"{self.summary.generations:,} generations of {groups:,} groups")
+
+    def _namers(self) -> DataFrame:
+        """Commits that tell which topic has which id: those of other groups do, too."""
+        if not self._options.groups:
+            return self._tables.read(self._spark, COMMITS)
+        every = ingest.journal(self._spark, self._found)
+        return decode.commits(every.where("not control")).where("problem is null")
 
     def _rest(self, found: DataFrame) -> None:
         """What else the groups' records told."""
@@ -302,6 +319,10 @@ class _Run:
                 tables.read(spark, COMMITS),
                 tables.read(spark, SERVERLOG),
             )
+            if self._begin is not None:
+                # what is not shown is still history to other policies
+                found = tables.keep(spark, "rebalances", found)
+            self._history = found
             self.summary.rebalances = tables.write(REBALANCES, self._since(found, "at"))["rows"]
             causes = tables.read(spark, REBALANCES).groupBy("cause", "evidence").count()
             self.summary.causes = sorted(tuple(row) for row in causes.collect())
@@ -343,7 +364,7 @@ class _Run:
             ids = {topic: topic_id for topic_id, topic in self._names.items()}
             found = whatif.alternatives(
                 tables.read(spark, GENERATIONS),
-                tables.read(spark, REBALANCES),
+                tables.read(spark, REBALANCES) if self._begin is None else self._history,
                 topic_ids=ids,
                 since=self._begin,
             )

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from rota.errors import InputError, Unreachable
 from rota.formats.batch import Walk, walk
@@ -58,13 +60,31 @@ class Segments:
     partitions: int
     last: int
     """The latest time in the files."""
+    complete: Mapping[int, Edge]
+    """By partition, from where on every record is there, commits too: compaction leaves gaps."""
+
+
+class Edge(NamedTuple):
+    """A place in a partition, and its time."""
+
+    offset: int
+    at: int
+
+
+class _Span(NamedTuple):
+    """What offsets a file has."""
+
+    first: int
+    last: int
+    edge: Edge
+    """Behind its last gap."""
 
 
 @dataclass
 class _Found:
     pieces: list[Piece] = field(default_factory=list)
     flaws: list[Flawed] = field(default_factory=list)
-    spans: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    spans: dict[int, list[tuple[Path, _Span]]] = field(default_factory=dict)
     size: int = 0
     last: int = 0
 
@@ -82,13 +102,16 @@ def find(folders: Sequence[str], *, piece: int = PIECE) -> Segments:
     return Segments(
         pieces=tuple(found.pieces),
         overlapping=frozenset(
-            partition for partition, spans in found.spans.items() if _overlap(spans)
+            partition
+            for partition, spans in found.spans.items()
+            if _overlap(span for _, span in spans)
         ),
         flaws=tuple(found.flaws),
         files=len(files),
         size=found.size,
         partitions=len(set(files.values())),
         last=found.last,
+        complete={partition: _complete(spans) for partition, spans in found.spans.items()},
     )
 
 
@@ -132,10 +155,9 @@ def _cut(file: Path, partition: int, found: _Found, size: int) -> None:
         ):
             walked = walk(data)
             if len(walked):
-                first, last = (_head(data, walked, row) for row in (0, -1))
-                end = int(last["base_offset"]) + int(last["last_offset_delta"])
-                found.spans.setdefault(partition, []).append((int(first["base_offset"]), end))
-                found.last = max(found.last, int(last["max_timestamp"]))
+                heads = _heads(data, walked)
+                found.spans.setdefault(partition, []).append((file.parent, _span(heads)))
+                found.last = max(found.last, int(heads["max_timestamp"].max()))
     found.flaws.extend(Flawed(path=str(file), problem=problem) for problem in walked.problems)
     found.pieces.extend(
         Piece(path=str(file), partition=partition, begin=begin, end=end)
@@ -143,10 +165,45 @@ def _cut(file: Path, partition: int, found: _Found, size: int) -> None:
     )
 
 
-def _head(data: memoryview, walked: Walk, row: int) -> np.void:
-    at = int(walked.positions[row])
-    found: np.void = np.frombuffer(bytes(data[at : at + HEAD.size]), FIELDS, 1)[0]
-    return found
+def _heads(data: memoryview, walked: Walk) -> npt.NDArray[np.void]:
+    rows = len(data) - HEAD.size + 1
+    every: npt.NDArray[np.void] = np.ndarray((rows,), FIELDS, data, strides=(1,))
+    return every[walked.positions]
+
+
+def _span(heads: npt.NDArray[np.void]) -> _Span:
+    """Records are numbered without a gap: where a number is missing, compaction took it."""
+    base = heads["base_offset"].astype(np.int64)
+    last = base + heads["last_offset_delta"]
+    thinned = heads["count"] != heads["last_offset_delta"] + 1
+    gaps = np.flatnonzero(thinned | np.append(base[1:] != last[:-1] + 1, [False]))
+    row = int(gaps[-1]) + 1 if len(gaps) else 0
+    if row < len(base):
+        edge = Edge(int(base[row]), int(heads["base_timestamp"][row]))
+    else:
+        edge = Edge(int(last[-1]) + 1, int(heads["max_timestamp"][-1]))
+    return _Span(int(base[0]), int(last[-1]), edge)
+
+
+def _complete(spans: Sequence[tuple[Path, _Span]]) -> Edge:
+    """The best of those replicas that have the last record."""
+    found: dict[Path, list[_Span]] = {}
+    for folder, span in spans:
+        found.setdefault(folder, []).append(span)
+    end = max(span.last for _, span in spans)
+    edges = [
+        _edge(sorted(each)) for each in found.values() if max(span.last for span in each) == end
+    ]
+    return min(edges)
+
+
+def _edge(spans: Sequence[_Span]) -> Edge:
+    """Behind the last gap of files that follow each other."""
+    edge = spans[0].edge
+    for before, span in pairwise(spans):
+        if span.first != before.last + 1 or span.edge.offset != span.first:
+            edge = span.edge
+    return edge
 
 
 def _stretches(walked: Walk, size: int) -> Iterator[tuple[int, int]]:
@@ -162,6 +219,5 @@ def _stretches(walked: Walk, size: int) -> Iterator[tuple[int, int]]:
     yield from zip(begins.tolist(), ends[np.append(cuts, len(ends) - 1)].tolist(), strict=True)
 
 
-def _overlap(spans: Iterable[tuple[int, int]]) -> bool:
-    ordered = sorted(spans)
-    return any(a[1] >= b[0] for a, b in pairwise(ordered))
+def _overlap(spans: Iterable[_Span]) -> bool:
+    return any(one.last >= following.first for one, following in pairwise(sorted(spans)))

@@ -1,0 +1,172 @@
+"""A large journal as a broker leaves it: 1,000 groups with 20 generations each, and commits.
+
+Batches of commits have all the same layout, so they are stamped: one is encoded, and where group,
+partition, offset and time are in it, many copies get their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rota.formats import assignment, batch, journal, subscription
+from rota.formats.batch import Record
+from rota.formats.batch.checksum import checksum
+from rota.formats.batch.header import ATTRIBUTES_AT, FIELDS
+from rota.model.entry import GroupSaved, OffsetCommitted, SavedMember
+from rota.model.membership import Assignment, Subscription
+from rota.model.topic import Partitions
+
+GROUPS = 1_000
+GENERATIONS = 20
+"""Of each group."""
+JOURNAL_PARTITIONS = 50
+PARTITIONS = 50
+"""That each group reads."""
+TOGETHER = 10
+"""Offsets that are committed at once."""
+START = 1_790_000_000_000
+STEP = 60_000
+"""Between two generations of a group."""
+SEGMENT = 100 << 20
+TOPIC_ID = bytes(range(16))
+OFFSET, TIME = 0x1122334455667788, START + 7
+
+Bytes2 = npt.NDArray[np.uint8]
+
+
+def write(folder: Path, records: int) -> int:
+    """Writes so many records, about; how many they are."""
+    a_stage = records // (GROUPS * GENERATIONS * TOGETHER)
+    """Batches of a group between two of its generations."""
+    written = 0
+    for partition in range(JOURNAL_PARTITIONS):
+        groups = range(partition, GROUPS, JOURNAL_PARTITIONS)
+        written += _write_partition(folder / f"__consumer_offsets-{partition}", groups, a_stage)
+    return written
+
+
+def _write_partition(folder: Path, groups: range, a_stage: int) -> int:
+    folder.mkdir(parents=True)
+    stamps = [_Stamp(first) for first in range(0, PARTITIONS, TOGETHER)]
+    offset, segment = 0, bytearray()
+    first = 0
+    for number, group in itertools.product(range(GENERATIONS), groups):
+        at = START + number * STEP
+        made = batch.encode([_generation(f"group-{group:04}", number, at, offset)])
+        segment += made
+        offset += 1
+        if a_stage:
+            segment += _commits(stamps, group, offset, at + 1_000, a_stage)
+            offset += a_stage * TOGETHER
+        if len(segment) > SEGMENT:
+            (folder / f"{first:020}.log").write_bytes(segment)
+            first, segment = offset, bytearray()
+    if segment:
+        (folder / f"{first:020}.log").write_bytes(segment)
+    return offset
+
+
+def _commits(stamps: list[_Stamp], group: int, offset: int, at: int, batches: int) -> bytes:
+    """Batches of commits, each of some of the partitions, evenly over the time of a generation."""
+    order = np.arange(batches)
+    found = np.empty((batches, stamps[0].size), np.uint8)
+    for number, stamp in enumerate(stamps):
+        mine = order[number :: len(stamps)]
+        if len(mine):
+            times = at + mine * (STEP - 2_000) // batches
+            found[mine] = stamp.many(group, offset + mine * TOGETHER, times)
+    return found.tobytes()
+
+
+class _Stamp:
+    """A batch of commits of some partitions, to be copied."""
+
+    def __init__(self, first: int) -> None:
+        entries = (
+            OffsetCommitted(
+                group="group-9999",
+                topic="topic-of-events",
+                partition=partition,
+                offset=OFFSET,
+                leader_epoch=3,
+                commit_timestamp=TIME,
+                topic_id=TOPIC_ID,
+            )
+            for partition in range(first, first + TOGETHER)
+        )
+        made = batch.encode(
+            [Record(number, START, *journal.encode(entry)) for number, entry in enumerate(entries)]
+        )
+        self.size = len(made)
+        self._bytes = np.frombuffer(made, np.uint8)
+        self._group = _places(made, b"9999", 4)
+        self._offset = _places(made, OFFSET.to_bytes(8, "big"), 8)
+        self._time = _places(made, TIME.to_bytes(8, "big"), 8)
+
+    def many(
+        self, group: int, offsets: npt.NDArray[np.int64], times: npt.NDArray[np.int64]
+    ) -> Bytes2:
+        made = np.tile(self._bytes, (len(offsets), 1))
+        made[:, self._group] = np.frombuffer(f"{group:04}".encode(), np.uint8)[None, None]
+        made[:, self._offset] = _big_endian(offsets)[:, None]
+        made[:, self._time] = _big_endian(times)[:, None]
+        head: npt.NDArray[Any] = made[:, : FIELDS.itemsize].copy().view(FIELDS)[:, 0]
+        head["base_offset"], head["base_timestamp"], head["max_timestamp"] = offsets, times, times
+        made[:, : FIELDS.itemsize] = head[:, None].view(np.uint8)
+        rows = (memoryview(row)[ATTRIBUTES_AT:] for row in made)
+        head["checksum"] = [checksum(row) for row in rows]
+        made[:, : FIELDS.itemsize] = head[:, None].view(np.uint8)
+        return made
+
+
+def _places(made: bytes, pattern: bytes, width: int) -> npt.NDArray[np.int64]:
+    found: list[int] = []
+    at = made.find(pattern)
+    while at >= 0:
+        found.append(at)
+        at = made.find(pattern, at + width)
+    assert len(found) == TOGETHER, (pattern, found)
+    return np.array(found)[:, None] + np.arange(width)
+
+
+def _big_endian(values: npt.NDArray[np.int64]) -> Bytes2:
+    return np.ascontiguousarray(values, ">i8").view(np.uint8).reshape(len(values), 8)
+
+
+def _generation(group: str, number: int, at: int, offset: int) -> Record:
+    """Members come and go in turn: ten, nine, ten, ...; every third one new."""
+    members = [f"{group}-{slot}-{number // 3 if slot == number % 10 else 0}" for slot in range(10)]
+    members = members[: 10 - number % 2]
+    told = subscription.encode(Subscription(topics=("topic-of-events",)))
+    saved = GroupSaved(
+        group=group,
+        protocol_type="consumer",
+        generation=number + 1,
+        protocol="range",
+        leader=members[0],
+        state_timestamp=at,
+        members=tuple(_members(members, told)),
+    )
+    return Record(offset, at, *journal.encode(saved))
+
+
+def _members(ids: list[str], told: bytes) -> Iterator[SavedMember]:
+    bounds = np.linspace(0, PARTITIONS, len(ids) + 1).astype(int).tolist()
+    for member_id, (begin, end) in zip(ids, itertools.pairwise(bounds), strict=True):
+        given = Assignment(Partitions.of({"topic-of-events": range(begin, end)}))
+        yield SavedMember(
+            member_id=member_id,
+            static_id=None,
+            client_id="billing",
+            client_host="/10.0.0.7",
+            rebalance_timeout=300_000,
+            session_timeout=45_000,
+            subscription=told,
+            assignment=assignment.encode(given),
+        )
