@@ -323,6 +323,15 @@ def _wide_batch(
     )
 
 
+def check(server_logs: Sequence[str], ends: Sequence[str]) -> None:
+    """Whether the files are there.
+
+    :raises Unreachable: one is not
+    """
+    _named(server_logs, "--server-log")
+    _named(ends, "--ends")
+
+
 def _named(files: Sequence[str], option: str) -> list[tuple[str, str]]:
     """Each file once, with a name that tells it from the others."""
     paths = sorted({Path(file).resolve() for file in files})

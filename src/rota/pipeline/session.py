@@ -181,6 +181,8 @@ def _line(error: Exception) -> str:
 
 def _last_line(file: Path) -> str:
     with suppress(OSError):
-        lines = file.read_text(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        lines = [line.strip() for line in file.read_text(errors="replace").splitlines()]
+        # the last that says something: lines of a stack tell where, not what
+        said = (line for line in reversed(lines) if line and not line.startswith("at "))
+        return next(said, "")
     return ""
