@@ -321,10 +321,12 @@ class _Run:
     def _rest(self, found: DataFrame) -> None:
         """What else the groups' records told."""
         rest = found.where("generation is null and owner is null").drop("generation", "owner")
-        rows = rest.withColumn("complete_from", fn.unix_millis("complete_from")).collect()
-        bad = [row for row in rows if row.problem is not None]
-        if bad:
-            self._unread("records of groups", len(bad), [_place(row) for row in bad[:SHOWN]])
+        bad = rest.where("problem is not null")
+        number = bad.count()
+        if number:
+            self._unread("records of groups", number, _places(bad))
+        told = rest.where("problem is null")
+        rows = told.withColumn("complete_from", fn.unix_millis("complete_from")).collect()
         foreign: dict[str, int] = {}
         for row in rows:
             if row.foreign is not None:
@@ -385,7 +387,8 @@ class _Run:
     def _whatif(self) -> None:
         tables, spark = self._tables, self._spark
         with _stage(self._progress, Stage.WHATIF) as note:
-            ids = {topic: topic_id for topic_id, topic in self._names.items()}
+            # of a topic that was made anew, always the same one of its ids
+            ids = {topic: topic_id for topic_id, topic in sorted(self._names.items())}
             found = whatif.alternatives(
                 tables.read(spark, GENERATIONS),
                 tables.read(spark, REBALANCES) if self._begin is None else self._history,

@@ -127,7 +127,7 @@ def begin(out: str) -> Iterator[Store]:
     """
     folder = checked(out)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         shown = _shown(folder)
         runs = folder / RUNS
         runs.mkdir(exist_ok=True)
@@ -205,7 +205,11 @@ def _remove(folder: Path) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other runs out of a folder.
+
+    :raises Unreachable: another run is writing to it
+    """
     with (folder / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
