@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import shutil
 import signal
 import time
@@ -27,6 +28,8 @@ DAY = ".day"
 def run(args: argparse.Namespace) -> None:
     """Reads, computes, writes, prints."""
     signal.signal(signal.SIGTERM, _stop)
+    # the bridge to Java logs a traceback when it is interrupted; a person has asked for it
+    logging.getLogger().addHandler(logging.NullHandler())
     out = args.out or (DEMO_OUT if args.demo else OUT)
     with _Progress() as told:
         evidence = _day(out, told) if args.demo else _evidence(args)

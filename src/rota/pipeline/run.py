@@ -254,6 +254,10 @@ class _Run:
             self._unread(what, counted["times"], [counted["first"]])
 
     def _within(self, lines: DataFrame) -> DataFrame:
+        """Lines of what the user asked for; those that were not understood name no group."""
+        if self._options.groups:
+            wanted = ingest.named_like(lines["group"], self._options.groups)
+            lines = lines.where(fn.coalesce(wanted, fn.lit(True)))
         if self._until is not None:
             late = fn.unix_millis("at") > self._until
             lines = lines.where(~fn.coalesce(late, fn.lit(False)))
