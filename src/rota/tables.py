@@ -260,7 +260,11 @@ ADVICE = Table(
         Column("verdict", "string", "`change`, `keep` or `cannot tell`"),
         Column("policy", "string", "the best policy"),
         Column("policy_used", "string", "the policy in use"),
-        Column("damage", "double", "what ranks groups: partitions stopped or moved without need"),
+        Column(
+            "damage",
+            "double",
+            "what ranks groups: partitions stopped, and moved without need",
+        ),
         Column("rebalances", "int", "rebalances that there were"),
         Column("rebalances_after", "int", "and under the best policy"),
         _maybe("moved", "int", "partitions moved"),

@@ -93,7 +93,8 @@ def test_every_history_has_rows_that_fit_together(told: list[Generation], silent
     advice = advise(told, history, rows, causes)
     assert advice.verdict in {"change", "keep", "cannot tell"}
     assert advice.rebalances == len(history)
-    assert bool(advice.steps) == (advice.verdict == "change")
+    if not silent:
+        assert bool(advice.steps) == (advice.verdict == "change")
 
 
 @given(told=histories())

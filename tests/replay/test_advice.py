@@ -138,5 +138,16 @@ def test_slow_polls_are_told_how_to_avoid() -> None:
     history = steps(told)
     slow = {(0, number): Cause.SLOW_POLL for number in (2, 4, 6)}
     found = advise(told, history, whatif(told, history, slow), slow)
-    assert "3 of them because a member polled too late" in found.headline
-    assert any("max.poll.interval.ms" in one for one in found.steps)
+    assert "(3 slow poll)" in found.headline
+    assert "max.poll.interval.ms" in found.steps[0]
+
+
+def test_static_members_are_no_cure_for_those_that_crash() -> None:
+    told = list(capture.timelines()["a-roll-dyn"].generations)
+    history = steps(told)
+    ends = [(0, step.after.generation) for step in history if step.before is not None]
+    for cause, advised in ((Cause.LEFT, True), (Cause.SILENT, False)):
+        causes = dict.fromkeys(ends, cause)
+        found = advise(told, history, whatif(told, history, causes), causes)
+        assert ("static" in found.policy) == advised
+        assert any("fell silent" in one for one in found.steps) != advised

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -77,9 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _said(f"{error.filename or 'output'}: {error.strerror}", Exit.UNREACHABLE)
     except MemoryError:
         return _said("this group is too large for the machine's memory", Exit.BAD_INPUT)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (the last one to catch it)
         if os.environ.get(DEBUG):
-            raise
+            traceback.print_exc()
         bug = f"a bug in Rota: {type(error).__name__}: {error} ({DEBUG}=1 shows where)"
         return _said(bug, Exit.BUG)
 

@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> bool:
     if args.demo and (args.segments or args.server_log or args.ends):
         args.error("--demo brings its own evidence: it does not go with --segments and the like")
     if importlib.util.find_spec("pyspark") is None:
-        raise Unreachable("rota run needs Spark: pip install 'rota[spark]'")
+        raise Unreachable("rota run needs Spark: pip install 'rota[spark]' ('.[spark]' in a clone)")
     from rota.cli import evidence  # noqa: PLC0415 (other commands do without Spark)
 
     evidence.run(args)

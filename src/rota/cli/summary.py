@@ -126,7 +126,7 @@ def _print_evidence(screen: Console, found: Summary) -> None:
     elif unknown and not found.logs:
         screen.print("        --server-log FILE would state them")
     if not found.samples:
-        screen.print("lag: not computed; --ends FILE gives samples of log ends")
+        screen.print("lag: not computed; --ends FILE gives samples of log ends, one on each line")
 
 
 def _print_unread(screen: Console, found: Summary) -> None:

@@ -178,7 +178,9 @@ class _Case:
         self._steps = steps
         self._rollouts = rollouts
         actual = next((row.policy for row in whatifs if row.actual), "none")
-        self._slow = sum(cause is Cause.SLOW_POLL for cause in causes.values())
+        ends = ((step.after.life, step.after.generation) for step in steps)
+        self._causes = Counter(causes[end] for end in ends if end in causes)
+        self._slow, self._silent = (self._causes[one] for one in (Cause.SLOW_POLL, Cause.SILENT))
         self._totals = totals(whatifs)
         self.used = self._totals.pop(actual, Total(actual))
         listed = used_by(steps)
@@ -197,6 +199,7 @@ class _Case:
             for name, total in self._totals.items()
             if migration.possible(self._policy, parse(name), self._able)
             and total.as_even_as(self.used)
+            and not self._hides(parse(name))
         }
         everything = {**possible, self.used.policy: self.used}
         least = min(total.harm for total in everything.values())
@@ -211,6 +214,15 @@ class _Case:
                 total.policy,
             ),
         )
+
+    def _hides(self, policy: Policy) -> bool:
+        """Static membership would save rebalances by leaving partitions of members that crash or
+        hang unread for longer: right for restarts, wrong for what has to be mended.
+        """
+        if policy.membership is not Membership.STATIC:
+            return False
+        sick = self._slow + self._silent
+        return sick > len(self._rollouts) and sick * 2 >= self._causes[Cause.LEFT]
 
     def _size(self, name: str) -> int:
         return 0 if name == self.used.policy else migration.size(self._policy, parse(name))
@@ -243,8 +255,9 @@ class _Case:
             (name, number), *_ = Counter(self._rollouts.values()).most_common(1)
             members = self._deployed(name)
             text += f", {number} of them one rolling deploy of {members} members"
-        if self._slow:
-            text += f", {self._slow} of them because a member polled too late"
+        elif self._causes:
+            known = (f"{number} {cause}" for cause, number in self._causes.most_common())
+            text += f" ({', '.join(known)})"
         text += f"; {_count(used.stopped, 'partition')} stopped, {used.moved} moved"
         if used.moved:
             needless = used.needless
@@ -286,6 +299,12 @@ class _Case:
                 f"{_count(self._slow, 'rebalance')} came of slow polls, which no policy mends: "
                 "raise max.poll.interval.ms above the longest time between two polls, or take "
                 "fewer records at a time (max.poll.records)."
+            )
+        if self._silent:
+            steps.append(
+                f"{_count(self._silent, 'rebalance')} came of members that fell silent, which no "
+                "policy mends: look for crashes, long pauses of the process or a lost network then "
+                "(gold/rebalances names them)."
             )
         if verdict == CHANGE:
             if not self.libraries:
