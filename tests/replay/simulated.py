@@ -44,6 +44,8 @@ class History:
     steps: Sequence[Step]
     causes: Sequence[Cause | None]
     """None: a second round that stands for itself, which has no cause of its own."""
+    restarted: Sequence[bool]
+    """The coordinator was started anew since the step before: a rebalance may have begun twice."""
     commits: Commits
     lines: Sequence[LogLine]
 
@@ -115,6 +117,7 @@ def history(seed: int) -> History:
         seed=seed,
         steps=found,
         causes=_causes(trace, found),
+        restarted=[_loaded(trace, step) > _since(step) for step in found],
         commits=commits,
         lines=[line for line in lines if isinstance(line, LogLine)],
     )
@@ -135,7 +138,7 @@ def _journal(trace: Sequence[Record]) -> tuple[list[Written], Commits]:
 def _causes(trace: Sequence[Record], found: Sequence[Step]) -> list[Cause | None]:
     """By the first call to join of each step, in the coordinator's own notes."""
     notes = [_completed(record, trace) for record in trace if record.what is What.NOTE]
-    return [_cause(notes, step) for step in found]
+    return [_cause(notes, step, _loaded(trace, step)) for step in found]
 
 
 def _completed(note: Record, trace: Sequence[Record]) -> tuple[int, str, int, str]:
@@ -156,7 +159,17 @@ def _completed(note: Record, trace: Sequence[Record]) -> tuple[int, str, int, st
     return note.at, what, generation, text
 
 
-def _cause(notes: Sequence[tuple[int, str, int, str]], step: Step) -> Cause | None:
+def _loaded(trace: Sequence[Record], step: Step) -> int:
+    """When a coordinator took the group over last."""
+    loads = (one.at for one in trace if one.what is What.COORDINATOR and one.detail == "loaded")
+    return max((at for at in loads if at <= step.after.at), default=0)
+
+
+def _since(step: Step) -> int:
+    return 0 if step.before is None else step.before.at
+
+
+def _cause(notes: Sequence[tuple[int, str, int, str]], step: Step, loaded: int) -> Cause | None:
     leaving = ""
     for note in notes:
         at, what, generation, text = note
@@ -165,7 +178,7 @@ def _cause(notes: Sequence[tuple[int, str, int, str]], step: Step) -> Cause | No
         # no group is deleted here, so that numbers only rise
         if Happened(what) is not Happened.PREPARING or generation < (step.from_generation or 0):
             continue
-        if step.before is not None and at + SECOND < step.before.at:
+        if at < max(loaded, _since(step) - SECOND):
             continue  # forgotten by a coordinator that stopped: the group was at rest again
         if text.startswith("members leave: ") and "not polled in time" in leaving:
             return Cause.SLOW_POLL

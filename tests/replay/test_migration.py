@@ -54,7 +54,7 @@ def test_static_members_need_names_that_last_and_a_longer_session() -> None:
     assert "StatefulSet" in told
     assert "session_timeout_ms=120000" in told
     assert "1800000" in told
-    assert "unread for 2min" in told
+    assert "for 2min if it never is" in told
 
 
 def test_a_longer_session_alone() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
@@ -26,6 +27,9 @@ DAY = ".day"
 
 def run(args: argparse.Namespace) -> None:
     """Reads, computes, writes, prints."""
+    signal.signal(signal.SIGTERM, _stop)
+    # the bridge to Java logs a traceback when it is interrupted; a person has asked for it
+    logging.getLogger().addHandler(logging.NullHandler())
     out = args.out or (DEMO_OUT if args.demo else OUT)
     with _Progress() as told:
         evidence = _day(out, told) if args.demo else _evidence(args)
@@ -35,6 +39,11 @@ def run(args: argparse.Namespace) -> None:
         print(shown)  # noqa: T201
     else:
         summary.print_summary(found, demo=args.demo)
+
+
+def _stop(_signal: int, _frame: object) -> None:
+    """Asked to end: clear up, as for Ctrl-C."""
+    raise KeyboardInterrupt
 
 
 def _evidence(args: argparse.Namespace) -> Evidence:
@@ -68,10 +77,12 @@ def _moment(told: tuple[str, int] | None) -> int | Back | None:
 
 def _day(out: str, told: _Progress) -> Evidence:
     """A simulated day, as a cluster would have left it behind."""
-    folder = store.checked(out) / DAY
-    shutil.rmtree(folder, ignore_errors=True)
-    with told.long("simulating a day") as share:
-        day = write_day(Path(folder), progress=share)
+    top = store.checked(out)
+    top.mkdir(parents=True, exist_ok=True)
+    folder = top / DAY
+    with store.locked(top), told.long("simulating a day") as share:
+        shutil.rmtree(folder, ignore_errors=True)
+        day = write_day(folder, progress=share)
     told.say("simulating a day", f"{day.groups} groups, {day.records:,} records")
     return Evidence(
         segments=(str(day.segments),), server_logs=(str(day.server_log),), ends=(str(day.ends),)

@@ -96,6 +96,10 @@ def _print_evidence(screen: Console, found: Summary) -> None:
         f"{_time(found.last)}; {count(found.commits, 'commit')}, "
         f"{count(found.generations, 'generation')}, {count(found.rebalances, 'rebalance')}"
     )
+    if found.since is not None or found.until is not None:
+        begin = "the beginning" if found.since is None else _time(found.since)
+        end = "the end" if found.until is None else _time(found.until)
+        screen.print(f"shown: what happened from {begin} to {end}")
     late = [group for group, _, whole in found.windows if not whole]
     if late:
         screen.print(
@@ -108,13 +112,18 @@ def _print_evidence(screen: Console, found: Summary) -> None:
             f"commits: all of them are there from {_time(max(edges))} on; before, compaction took "
             "some, so that lag and inferred causes rest on fewer"
         )
-    stated = sum(number for _, evidence, number in found.causes if evidence == "stated")
     unknown = sum(number for cause, _, number in found.causes if cause == "unknown")
+    known = {
+        how: sum(n for cause, said, n in found.causes if said == how and cause != "unknown")
+        for how in ("stated", "inferred", "sampled")
+    }
     screen.print(
-        f"causes: {stated:,} stated by the broker's log, {found.rebalances - stated:,} inferred "
-        f"from the journal, {unknown:,} of all unknown"
+        f"causes: {known['stated']:,} stated by the broker's log, "
+        f"{known['inferred'] + known['sampled']:,} inferred from the journal, {unknown:,} unknown"
     )
-    if unknown and not found.lines:
+    if found.logs and not found.lines:
+        screen.print("        the log that was given has no line about these groups")
+    elif unknown and not found.logs:
         screen.print("        --server-log FILE would state them")
     if not found.samples:
         screen.print("lag: not computed; --ends FILE gives samples of log ends")
@@ -138,6 +147,7 @@ def as_json(found: Summary, *, demo: bool) -> dict[str, Any]:
         "out": found.out,
         "demo": demo,
         "window": {"first": found.first, "last": found.last},
+        "shown": {"since": found.since, "until": found.until},
         "records": found.records,
         "commits": found.commits,
         "generations": found.generations,

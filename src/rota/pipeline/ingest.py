@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -76,17 +78,13 @@ def wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> Data
     if until is not None:
         keep &= fn.unix_millis("at") <= until
     if groups:
-        name = fn.expr(GROUP).cast("string")
-        matching = [name.rlike(_pattern(glob)) for glob in groups]
-        keep &= rows["control"] | _any(matching)
+        keep &= rows["control"] | named_like(fn.expr(GROUP).cast("string"), groups)
     return rows.where(fn.coalesce(keep, fn.lit(True)))
 
 
-def _any(conditions: Sequence[Column]) -> Column:
-    first, *rest = conditions
-    for each in rest:
-        first |= each
-    return first
+def named_like(name: Column, globs: Sequence[str]) -> Column:
+    """Whether a name is like one of these."""
+    return reduce(or_, (name.rlike(_pattern(glob)) for glob in globs))
 
 
 def _pattern(glob: str) -> str:
@@ -321,6 +319,15 @@ def _wide_batch(
     return pa.record_batch(
         [*known.columns, problems, counts], names=[*known.schema.names, "problem", "times"]
     )
+
+
+def check(server_logs: Sequence[str], ends: Sequence[str]) -> None:
+    """Whether the files are there.
+
+    :raises Unreachable: one is not
+    """
+    _named(server_logs, "--server-log")
+    _named(ends, "--ends")
 
 
 def _named(files: Sequence[str], option: str) -> list[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rota.pipeline import schema, store
+from rota.pipeline import schema
 from rota.pipeline.bygroup import Part, each_group
 from rota.replay.fact import Evidence, Generation
 from rota.replay.lag import Ends, Owners, lags
 from rota.replay.verdict import DELETED, Commits, Rule, Status, Subscriptions, statuses
-from rota.tables import ENDS, LAG, STATUS
+from rota.tables import LAG, STATUS
 
 FOREVER = np.iinfo(np.int64).max
 _KINDS: Mapping[str, str] = {"lag": schema.struct(LAG), "status": schema.struct(STATUS)}
@@ -28,71 +27,73 @@ def lag(
     commits: DataFrame,
     generations: DataFrame,
     ownership: DataFrame,
+    ends: DataFrame,
     *,
-    ends: str,
     as_of: int,
 ) -> DataFrame:
     """Lag at every commit, and the verdicts on every group: :data:`MADE`.
 
-    :param ends: the folder of bronze/ends: every worker reads it for itself
+    :param ends: bronze/ends
     :param as_of: the time of the verdicts
     """
 
     def read(group: str, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
-        yield from _group(group, parts, _samples(ends), as_of)
+        yield from _group(group, parts, as_of)
 
+    # each group gets the samples of its own partitions: all of them may be too many for a worker
+    partitions = commits.select("group", "topic", "partition").distinct()
     return each_group(
         read,
         MADE,
         generations=generations,
         ownership=ownership,
+        samples=partitions.join(ends, ["topic", "partition"]),
         commits=commits.select("group", "topic", "partition", "at", "offset", "journal_offset"),
     )
 
 
-class _Samples(NamedTuple):
-    numbers: Mapping[tuple[str, int], int]
-    """Every partition that has samples."""
-    ends: Ends
+class _Samples:
+    """The ends of a group's partitions."""
 
+    def __init__(self, sampled: list[pa.RecordBatch]) -> None:
+        self.numbers: dict[tuple[str, int], int] = {}
+        """Every partition that has samples."""
+        columns = [self._columns(rows) for rows in sampled]
+        joined = (np.concatenate(each) for each in zip(*columns, strict=True))
+        nothing = np.zeros(0, dtype=np.int64)
+        self.ends = Ends.of(*joined) if columns else Ends.of(nothing, nothing, nothing)
 
-@cache
-def _samples(folder: str) -> _Samples:
-    """All samples, once for each worker."""
-    rows = store.columns(folder, ENDS)
-    numbers: dict[tuple[str, int], int] = {}
-    pairs = zip(rows.column("topic").to_pylist(), rows.column("partition").to_pylist(), strict=True)
-    number = np.array([numbers.setdefault(pair, len(numbers)) for pair in pairs], dtype=np.int64)
-    beginning = rows.column("beginning").fill_null(0)
-    return _Samples(
-        numbers,
-        Ends.of(
-            number,
+    def _columns(self, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], ...]:
+        pairs, place = _pairs(rows)
+        number = [self.numbers.setdefault(pair, len(self.numbers)) for pair in pairs]
+        return (
+            np.array(number, dtype=np.int64)[place],
             _int64(schema.milliseconds(rows.column("at"))),
             _int64(rows.column("end")),
-            _int64(beginning),
-        ),
-    )
+            _int64(rows.column("beginning").fill_null(0)),
+        )
 
 
-def _group(
-    group: str, parts: Iterable[Part], samples: _Samples, as_of: int
-) -> Iterator[pa.RecordBatch]:
+def _group(group: str, parts: Iterable[Part], as_of: int) -> Iterator[pa.RecordBatch]:
     made: list[Generation] = []
-    owned: list[pa.RecordBatch] = []
-    owners: _Owned | None = None
-    tail = _Tail()
+    before: dict[str, list[pa.RecordBatch]] = {"ownership": [], "samples": []}
+    samples: _Samples | None = None
+    tail = _Tail(as_of)
     for table, rows in parts:
         match table:
             case "generations":
                 made += schema.generations(rows)
-            case "ownership":
-                owned.append(rows)
+            case "ownership" | "samples":
+                before[table].append(rows)
             case _:
-                owners = owners or _Owned(owned, samples)
+                if samples is None:
+                    samples = _Samples(before["samples"])
+                    owners = _Owned(before["ownership"], samples)
                 found = _Committed.of(rows, samples)
                 tail.take(found)
                 yield from _lags(found, owners, samples)
+    if samples is None:
+        return
     made.sort(key=lambda generation: generation.offset)
     told = _statuses(group, tail, samples, made, as_of)
     if told:
@@ -127,14 +128,18 @@ class _Committed(NamedTuple):
 
 def _numbers(rows: pa.RecordBatch, samples: _Samples) -> npt.NDArray[np.int64]:
     """Each row's partition as a number; -1 where it has no samples."""
+    pairs, place = _pairs(rows)
+    known = [samples.numbers.get(pair, -1) for pair in pairs]
+    return np.array(known, dtype=np.int64)[place]
+
+
+def _pairs(rows: pa.RecordBatch) -> tuple[list[tuple[str, int]], npt.NDArray[np.intp]]:
+    """The distinct (topic, partition), and which of them each row has."""
     topics = rows.column("topic").dictionary_encode()
     pair = _int64(topics.indices) << 32 | _int64(rows.column("partition"))
     pairs, place = np.unique(pair, return_inverse=True)
     names = topics.dictionary.to_pylist()
-    known = [
-        samples.numbers.get((names[one >> 32], one & 0xFFFFFFFF), -1) for one in pairs.tolist()
-    ]
-    return np.array(known, dtype=np.int64)[place]
+    return [(names[one >> 32], one & 0xFFFFFFFF) for one in pairs.tolist()], place
 
 
 class _Owned:
@@ -183,8 +188,9 @@ def _lags(committed: _Committed, owners: _Owned, samples: _Samples) -> Iterator[
 class _Tail:
     """The last commits of each partition: as many as a verdict looks at, however many there are."""
 
-    def __init__(self) -> None:
+    def __init__(self, as_of: int) -> None:
         rule = Rule()
+        self._as_of = as_of
         self._spans = rule.intervals + 1
         self._distance = rule.distance
         self._kept: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64) for _ in range(4)]
@@ -196,7 +202,9 @@ class _Tail:
 
     def take(self, committed: _Committed) -> None:
         """Adds commits, and forgets those that no verdict needs any more."""
-        columns = [np.concatenate(pair) for pair in zip(self._kept, committed[1:], strict=True)]
+        early = committed.at <= self._as_of
+        new = (column[early] for column in committed[1:])
+        columns = [np.concatenate(pair) for pair in zip(self._kept, new, strict=True)]
         order = np.lexsort((columns[3], columns[0]))
         columns = [column[order] for column in columns]
         partition, at, offset, _ = columns

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
+from rota.errors import InputError
 from rota.pipeline import decode, ingest, lag, rebalance, segment, store, whatif
 from rota.pipeline.redact import Redaction
 from rota.pipeline.segment import Edge, Segments
@@ -117,7 +118,12 @@ class Summary:
     first: int | None = None
     """The first record's time, and the last one's."""
     last: int | None = None
+    since: int | None = None
+    """What was asked for."""
+    until: int | None = None
     lines: int = 0
+    logs: int = 0
+    """Files of brokers' logs that were given."""
     samples: int = 0
     causes: list[tuple[str, str, int]] = field(default_factory=list)
     """Cause, evidence, how many rebalances."""
@@ -142,7 +148,9 @@ def run(
     :param spark: a session to use; one is started, and ended, where none is given
     """
     with _stage(progress, Stage.FIND) as note:
+        ingest.check(evidence.server_logs, evidence.ends)
         found = segment.find(evidence.segments)
+        _window(options, found.last)
         note.append(f"{found.size / 1e6:,.1f} MB in {found.partitions} partitions")
     with ExitStack() as stack:
         tables = stack.enter_context(store.begin(out))
@@ -154,6 +162,22 @@ def run(
         with store.failures(tables.out):
             this.all(evidence)
         return this.summary
+
+
+def _window(options: Options, last: int) -> tuple[int | None, int | None]:
+    """What the user wants to see, in milliseconds since 1970.
+
+    :raises InputError: nothing can be in it
+    """
+    since, until = (
+        last - when.milliseconds if isinstance(when, Back) else when
+        for when in (options.since, options.until)
+    )
+    if since is not None and until is not None and since > until:
+        raise InputError("--since is later than --until")
+    if since is not None and since > last:
+        raise InputError("--since is later than the last record of the evidence")
+    return since, until
 
 
 @contextmanager
@@ -181,10 +205,8 @@ class _Run:
         self.summary = Summary(out=str(tables.out))
         self.summary.complete = found.complete
         self.summary.unread += _flaws(found)
-        self._begin, self._until = (
-            when if not isinstance(when, Back) else found.last - when.milliseconds
-            for when in (options.since, options.until)
-        )
+        self._begin, self._until = _window(options, found.last)
+        self.summary.since, self.summary.until = self._begin, self._until
         self._redaction = Redaction(secrets.token_bytes(32)) if options.redact else None
         self._names: dict[bytes, str] = {}
         """Topics by id."""
@@ -196,6 +218,8 @@ class _Run:
         counting = decode.counting(self._tables.read(self._spark, JOURNAL))
         self._commits(counting)
         self._groups(counting)
+        if self._options.groups and not self.summary.commits and not self.summary.windows:
+            raise InputError(f"--group {' '.join(self._options.groups)}: no such group in it")
         self._rebalances()
         self._lag()
         self._whatif()
@@ -212,7 +236,7 @@ class _Run:
                 )
                 lines = self._within(ingest.once_each(lines))
                 counted = self._tables.write(SERVERLOG, lines, **counts)
-                summary.lines = counted["rows"]
+                summary.lines, summary.logs = counted["rows"], len(evidence.server_logs)
                 self._strange("log lines about a group, but not understood", counted)
             else:
                 self._tables.write_nothing(SERVERLOG)
@@ -230,6 +254,10 @@ class _Run:
             self._unread(what, counted["times"], [counted["first"]])
 
     def _within(self, lines: DataFrame) -> DataFrame:
+        """Lines of what the user asked for; those that were not understood name no group."""
+        if self._options.groups:
+            wanted = ingest.named_like(lines["group"], self._options.groups)
+            lines = lines.where(fn.coalesce(wanted, fn.lit(True)))
         if self._until is not None:
             late = fn.unix_millis("at") > self._until
             lines = lines.where(~fn.coalesce(late, fn.lit(False)))
@@ -297,10 +325,12 @@ class _Run:
     def _rest(self, found: DataFrame) -> None:
         """What else the groups' records told."""
         rest = found.where("generation is null and owner is null").drop("generation", "owner")
-        rows = rest.withColumn("complete_from", fn.unix_millis("complete_from")).collect()
-        bad = [row for row in rows if row.problem is not None]
-        if bad:
-            self._unread("records of groups", len(bad), [_place(row) for row in bad[:SHOWN]])
+        bad = rest.where("problem is not null")
+        number = bad.count()
+        if number:
+            self._unread("records of groups", number, _places(bad))
+        told = rest.where("problem is null")
+        rows = told.withColumn("complete_from", fn.unix_millis("complete_from")).collect()
         foreign: dict[str, int] = {}
         for row in rows:
             if row.foreign is not None:
@@ -339,7 +369,7 @@ class _Run:
                 tables.read(spark, COMMITS),
                 tables.read(spark, GENERATIONS),
                 tables.read(spark, OWNERSHIP),
-                ends=tables.folder(ENDS),
+                tables.read(spark, ENDS),
                 as_of=self._end(),
             )
             found = tables.keep(spark, "lag", found)
@@ -361,7 +391,8 @@ class _Run:
     def _whatif(self) -> None:
         tables, spark = self._tables, self._spark
         with _stage(self._progress, Stage.WHATIF) as note:
-            ids = {topic: topic_id for topic_id, topic in self._names.items()}
+            # of a topic that was made anew, always the same one of its ids
+            ids = {topic: topic_id for topic_id, topic in sorted(self._names.items())}
             found = whatif.alternatives(
                 tables.read(spark, GENERATIONS),
                 tables.read(spark, REBALANCES) if self._begin is None else self._history,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -23,6 +24,8 @@ from rota.formats.batch.problem import Problem
 
 PIECE = 8 << 20
 """Bytes of a piece, about."""
+DAY = 86_400_000
+"""Milliseconds by which clocks may differ."""
 DEPTH = 2
 """How far below the folder that was given: brokers' folders side by side are found too."""
 _FOLDER = re.compile(r"__consumer_offsets-(\d+)")
@@ -157,7 +160,9 @@ def _cut(file: Path, partition: int, found: _Found, size: int) -> None:
             if len(walked):
                 heads = _heads(data, walked)
                 found.spans.setdefault(partition, []).append((file.parent, _span(heads)))
-                found.last = max(found.last, int(heads["max_timestamp"].max()))
+                # a record from the future is not the end of the evidence
+                latest = min(int(heads["max_timestamp"].max()), int(time.time() * 1000) + DAY)
+                found.last = max(found.last, latest)
     found.flaws.extend(Flawed(path=str(file), problem=problem) for problem in walked.problems)
     found.pieces.extend(
         Piece(path=str(file), partition=partition, begin=begin, end=end)

@@ -19,6 +19,8 @@ from rota.errors import Unreachable
 from rota.pipeline import java
 
 LOCAL = "local[*]"
+FOLDER = "rota-spark-"
+"""How a session's folder for temporary files begins; the number of its process follows."""
 CONNECT = "sc://"
 HEAP = "2g"
 """Of the one JVM of a local session: shuffles beyond it go to disk."""
@@ -61,7 +63,8 @@ def session(master: str = LOCAL, *, large: bool = False) -> Iterator[SparkSessio
 
     :raises Unreachable: no Java, or nothing answers at the address
     """
-    folder = Path(tempfile.mkdtemp(prefix="rota-spark-"))
+    _sweep()
+    folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
     try:
         with _opened(master, folder, large=large) as spark:
             for name, value in SETTINGS.items():
@@ -69,6 +72,24 @@ def session(master: str = LOCAL, *, large: bool = False) -> Iterator[SparkSessio
             yield spark
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """Removes what runs that were killed have left behind: their shuffles may be large."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
+        process = folder.name.removeprefix(FOLDER).partition("-")[0]
+        if process.isdecimal() and not _lives(int(process)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # somebody else's
+    return True
 
 
 def _opened(master: str, folder: Path, *, large: bool) -> AbstractContextManager[SparkSession]:
@@ -181,6 +202,8 @@ def _line(error: Exception) -> str:
 
 def _last_line(file: Path) -> str:
     with suppress(OSError):
-        lines = file.read_text(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        lines = [line.strip() for line in file.read_text(errors="replace").splitlines()]
+        # the last that says something: lines of a stack tell where, not what
+        said = (line for line in reversed(lines) if line and not line.startswith("at "))
+        return next(said, "")
     return ""

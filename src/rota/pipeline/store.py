@@ -27,7 +27,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyarrow import parquet
 from pyspark.errors import PySparkException
@@ -128,7 +127,7 @@ def begin(out: str) -> Iterator[Store]:
     """
     folder = checked(out)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         shown = _shown(folder)
         runs = folder / RUNS
         runs.mkdir(exist_ok=True)
@@ -206,7 +205,11 @@ def _remove(folder: Path) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other runs out of a folder.
+
+    :raises Unreachable: another run is writing to it
+    """
     with (folder / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -240,8 +243,3 @@ def root(said: str) -> str:
     ]
     java = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return next(iter([*python[-1:], *java[-1:], *filter(None, lines)]), "no reason given")
-
-
-def columns(folder: str, table: Table) -> pa.Table:
-    """A whole table without Spark, for a worker that needs all of it."""
-    return parquet.read_table(folder, schema=schema.arrow(table))

@@ -281,6 +281,12 @@ class _Case:
     def steps(self, verdict: str, best: Total) -> tuple[str, ...]:
         """How to migrate, and what else would help."""
         steps: list[str] = []
+        if self._slow:
+            steps.append(
+                f"{_count(self._slow, 'rebalance')} came of slow polls, which no policy mends: "
+                "raise max.poll.interval.ms above the longest time between two polls, or take "
+                "fewer records at a time (max.poll.records)."
+            )
         if verdict == CHANGE:
             if not self.libraries:
                 steps.append("The client library could not be told: settings are named as in Java.")
@@ -290,12 +296,6 @@ class _Case:
                     f"What {self._policy.strategy} gave here is neither Rota's nor Java's "
                     "placement: what the change saves is an estimate."
                 )
-        if self._slow:
-            steps.append(
-                f"{_count(self._slow, 'rebalance')} came of slow polls: raise "
-                "max.poll.interval.ms above the longest time between two polls, or take fewer "
-                "records at a time (max.poll.records)."
-            )
         return tuple(steps)
 
 

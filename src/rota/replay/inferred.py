@@ -22,6 +22,9 @@ Not known is
   for as long as a session: all three look alike;
 - what happened where nothing differs: a member may have come and gone before the others joined;
 - how a member of a consumer group went: its session timeout is not in the journal.
+
+A coordinator that stops in the middle of a rebalance leaves no trace: the group is as before, and
+begins again. What shows then is taken for the cause, though it may not be what it began with.
 """
 
 from __future__ import annotations

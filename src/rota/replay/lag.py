@@ -78,6 +78,10 @@ class Ends:
     run: I64
     """Numbers the stretches in which a partition's end never fell."""
     track: Track
+    levels: I64
+    """All ends that there are, ascending."""
+    climb: I64
+    """Stretch and end of each sample in one ascending number, by which an offset is found."""
 
     @classmethod
     def of(cls, partition: I64, at: I64, end: I64, beginning: I64 | None = None) -> Ends:
@@ -93,7 +97,10 @@ class Ends:
         partition, at, end, beginning = partition[kept], at[kept], end[kept], beginning[kept]
         fresh = np.zeros(len(at), dtype=np.int64)
         fresh[1:] = (partition[1:] != partition[:-1]) | (end[1:] < end[:-1])
-        return cls(partition, at, end, beginning, np.cumsum(fresh), Track(partition, at))
+        run = np.cumsum(fresh)
+        levels = np.unique(end)
+        climb = _climbed(run, end, levels)
+        return cls(partition, at, end, beginning, run, Track(partition, at), levels, climb)
 
     def when(self, partition: I64, at: I64, reach: int = REACH) -> Known:
         """The ends of partitions at times."""
@@ -122,10 +129,8 @@ class Ends:
 
         NaN where that was not in the stretch of the sample.
         """
-        levels = np.unique(self.end)
-        key = self.run * (len(levels) + 1) + np.searchsorted(levels, self.end, side="right")
-        level = np.searchsorted(levels, offset, side="right")
-        row = np.searchsorted(key, self.run[sample] * (len(levels) + 1) + level, side="right")
+        wanted = _climbed(self.run[sample], offset, self.levels)
+        row = np.searchsorted(self.climb, wanted, side="right")
         row = np.minimum(row, len(self.end) - 1)
         before = np.maximum(row - 1, 0)
         inside = (self.run[row] == self.run[sample]) & (self.run[before] == self.run[row])
@@ -133,6 +138,11 @@ class Ends:
         rise = np.where(inside, self.end[row] - self.end[before], 1)
         wait = (offset + 1 - self.end[before]) / rise * (self.at[row] - self.at[before])
         return np.where(inside, at - self.at[before] - wait, np.nan)
+
+
+def _climbed(run: I64, end: I64, levels: I64) -> I64:
+    """By stretch, then by end; ranks instead of ends, so that no product overflows."""
+    return run * (len(levels) + 1) + np.searchsorted(levels, end, side="right")
 
 
 def _share(rise: I64, elapsed: I64, span: I64) -> I64:

@@ -206,8 +206,9 @@ def _static(used: Policy, wanted: Policy, libraries: Sequence[Library]) -> Itera
             "the broker's group.max.session.timeout.ms, 1800000 if not set)."
         )
     yield (
-        f"Mind: the partitions of a member that is gone for good stay unread for "
-        f"{shown_time(session)}. To scale down, remove it with the admin client instead of waiting."
+        "Mind: a static member keeps its partitions while it restarts; nobody reads them until "
+        f"it is back, or for {shown_time(session)} if it never is (rota simulate shows how long "
+        "partitions stand still). To scale down, remove it with the admin client, do not wait."
     )
 
 

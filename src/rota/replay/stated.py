@@ -138,6 +138,8 @@ def _calls(step: Step, lines: Sequence[LogLine]) -> tuple[int, ...]:
         number = line.generation
         if line.what == "deleted" or (step.before is not None and line.at + SLACK < step.before.at):
             break
+        if line.what == "loaded" and found:
+            break  # what another coordinator had begun is forgotten: the group is loaded at rest
         if number is None:
             continue
         is_former = bool(found) or line.at < end.at - FORMER
