@@ -1,0 +1,65 @@
+"""The same run over Spark Connect, in a process of its own: a process has one kind of session."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.spark.played import LOG, Ran, everything
+
+pytest.importorskip("grpc")
+pytest.importorskip("grpc_status")
+pytest.importorskip("zstandard")
+
+# pyspark starts a server on this machine for local[...] where it is asked for Connect
+SCRIPT = """
+    import os, sys
+    from pathlib import Path
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.session import SparkSession as Connected
+    from rota.pipeline import java
+    from rota.pipeline.run import Evidence, Options, run
+    from rota.pipeline.session import SETTINGS
+
+    segments, log, out, work = sys.argv[1:]
+    os.environ["JAVA_HOME"] = str(java.home(Path(work), java.find(), Path(work, "complaints")))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.remote("local[2]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.config("spark.sql.shuffle.partitions", "4").getOrCreate()
+    assert isinstance(spark, Connected), type(spark)
+
+    class Quiet:
+        def began(self, stage): pass
+        def ended(self, stage, note): pass
+
+    run(Evidence(segments=(segments,), server_logs=(log,)), out, Options(), Quiet(), spark)
+    spark.stop()
+"""
+
+
+def test_a_connected_session_makes_the_same_tables(
+    segments: Path, logged: Ran, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    words = [str(segments), str(LOG), str(out), str(tmp_path / "java")]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), *words],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    sampled = {"bronze/ends", "gold/lag", "gold/status"}
+    ours, theirs = (
+        {name: rows for name, rows in everything(each).items() if name not in sampled}
+        for each in (out, logged.out)
+    )
+    assert ours == theirs
