@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -117,7 +117,7 @@ def history(seed: int) -> History:
         seed=seed,
         steps=found,
         causes=_causes(trace, found),
-        restarted=[_loaded(trace, step) > _since(step) for step in found],
+        restarted=[_loaded(trace, step) > since for step, since in _with_start(found)],
         commits=commits,
         lines=[line for line in lines if isinstance(line, LogLine)],
     )
@@ -138,7 +138,10 @@ def _journal(trace: Sequence[Record]) -> tuple[list[Written], Commits]:
 def _causes(trace: Sequence[Record], found: Sequence[Step]) -> list[Cause | None]:
     """By the first call to join of each step, in the coordinator's own notes."""
     notes = [_completed(record, trace) for record in trace if record.what is What.NOTE]
-    return [_cause(notes, step, _loaded(trace, step)) for step in found]
+    return [
+        _cause(notes, step, max(_loaded(trace, step), since - SECOND))
+        for step, since in _with_start(found)
+    ]
 
 
 def _completed(note: Record, trace: Sequence[Record]) -> tuple[int, str, int, str]:
@@ -165,21 +168,24 @@ def _loaded(trace: Sequence[Record], step: Step) -> int:
     return max((at for at in loads if at <= step.after.at), default=0)
 
 
-def _since(step: Step) -> int:
-    return 0 if step.before is None else step.before.at
+def _with_start(found: Sequence[Step]) -> Iterator[tuple[Step, int]]:
+    """Each step, and since when the group was at rest before it."""
+    since = 0
+    for step in found:
+        yield step, max(since, 0 if step.before is None else step.before.at)
+        since = step.after.at
 
 
-def _cause(notes: Sequence[tuple[int, str, int, str]], step: Step, loaded: int) -> Cause | None:
+def _cause(notes: Sequence[tuple[int, str, int, str]], step: Step, since: int) -> Cause | None:
     leaving = ""
     for note in notes:
         at, what, generation, text = note
         if Happened(what) is Happened.LEFT:
             leaving = text
-        # no group is deleted here, so that numbers only rise
         if Happened(what) is not Happened.PREPARING or generation < (step.from_generation or 0):
             continue
-        if at < max(loaded, _since(step) - SECOND):
-            continue  # forgotten by a coordinator that stopped: the group was at rest again
+        if at < since:
+            continue  # of a step before, or forgotten by a coordinator that stopped
         if text.startswith("members leave: ") and "not polled in time" in leaving:
             return Cause.SLOW_POLL
         if "metadata changed" in text:

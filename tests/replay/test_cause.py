@@ -130,6 +130,11 @@ YOUNG = replace(LEAVE, before=generation(4, END - POLL // 2 + 1_000, A, B))
         ),
         ("leader a-id re-joining group during Stable", Cause.LEADER),
         (
+            "Leader a-id re-joining group during Stable; client reason: encountered "
+            "NOT_COORDINATOR from JOIN_GROUP response",
+            Cause.UNKNOWN,
+        ),
+        (
             "Freshly-loaded group g (size 9) is over capacity 8. Rebalancing in order to",
             Cause.UNKNOWN,
         ),

@@ -35,8 +35,8 @@ class Change:
     regained: bool
     """Somebody had claimed what is given out now and was not before: it may have been there."""
     astray: tuple[GenerationMember, ...]
-    """Members that stayed, and did not say they had what they were given: they had lost it, and so
-    had a reason of their own to join. Strategies that ask for no such thing do not tell."""
+    """Members that stayed, and did not say that they were in the generation before, or had what
+    they were given there: they had a reason of their own to join. Not all members tell."""
     due: bool
     """Partitions had been taken and given to nobody: another round was to follow by itself."""
     strategy: bool
@@ -123,13 +123,15 @@ def _is_due(generation: Generation) -> bool:
 def _is_astray(
     old: GenerationMember, new: GenerationMember, before: Generation, joined: Generation
 ) -> bool:
-    """It has something else than it was given, and not because it gave it up to join."""
-    if joined.kind is not Kind.CLASSIC or joined.strategy in FORGETFUL:
+    """It was not in the generation before, or has something else than it was given there, and not
+    because it gave it up to join. A static member is kept though it is late, and joins then.
+    """
+    if joined.kind is not Kind.CLASSIC or new.owned_generation == before.generation:
         return False
-    if before.strategy != joined.strategy:
-        return False  # what one strategy gave, the other does not remember
-    if new.owned_generation == before.generation:
-        return False
+    if new.owned_generation is not None:
+        return True
+    if joined.strategy in FORGETFUL or before.strategy != joined.strategy:
+        return False  # what one strategy gave, another does not remember
     return _held(old.assigned) != _held(new.owned)
 
 

@@ -43,6 +43,13 @@ TOLD = 5
 NO_REASON = "not provided"
 POLL_TIMEOUT = "poll timeout has expired"
 SECOND_ROUND = "need to revoke partitions"
+RETRIED = (
+    "encountered ",
+    "rebalance failed due to ",
+    "group is already rebalancing",
+    "offset commit failed since ",
+)
+"""How a client's reason begins where it only asks again, and the reason that it had is lost."""
 
 _ENDS = frozenset(("assigned", "emptied"))
 _PLAIN = (
@@ -268,19 +275,27 @@ def _rejoined(seen: _Evidence, call: LogLine, said: str) -> _Told:
     """A member that was there joined again: with other topics, for new partitions, for nothing."""
     client, differs = call.client_reason or NO_REASON, seen.change
     is_leader = _LEADER.fullmatch(call.reason or "") is not None
+    cause = None
     if client.startswith("subscription has changed") or "current subscription" in client:
-        return Cause.SUBSCRIPTION, None, said
-    if differs is not None and SECOND_ROUND not in client:
-        changed = any(one.member_id == call.member_id for one in differs.resubscribed)
-        if changed or (differs.found and "metadata" in client):
-            return Cause.SUBSCRIPTION, None, said
-        if differs.grown and is_leader:
-            return Cause.PARTITIONS, None, said
+        cause = Cause.SUBSCRIPTION
+    elif client.startswith(RETRIED):
+        likely = _by_change(differs) or (Cause.LEADER if is_leader else None)
+        return Cause.UNKNOWN, likely, said
+    elif differs is not None and SECOND_ROUND not in client:
+        cause = _changed(differs, call, client, is_leader=is_leader)
+    if cause is None and is_leader:
+        cause = Cause.LEADER
+    return (cause, None, said) if cause else (Cause.UNKNOWN, _by_change(differs), said)
+
+
+def _changed(differs: Change, call: LogLine, client: str, *, is_leader: bool) -> Cause | None:
+    """What a member that joined again did it for."""
+    changed = any(one.member_id == call.member_id for one in differs.resubscribed)
+    if changed or (differs.found and "metadata" in client):
+        return Cause.SUBSCRIPTION
     if is_leader:
-        return Cause.LEADER, None, said
-    if differs is not None and differs.strategy and differs.same_members:
-        return Cause.STRATEGY, None, said
-    return Cause.UNKNOWN, _by_change(differs), said
+        return Cause.PARTITIONS if differs.grown else None
+    return Cause.STRATEGY if differs.strategy and differs.same_members else None
 
 
 def _consumer(seen: _Evidence) -> _Told:
