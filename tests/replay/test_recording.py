@@ -48,19 +48,9 @@ def test_the_log_states_every_cause(group: str) -> None:
     assert set(likely) <= {Cause.SLOW_POLL}
 
 
-COMMITS_WHILE_SLOW = pytest.mark.xfail(
-    strict=True, reason="a fresh commit is taken for a sign that the member polled"
-)
-
-
 @pytest.mark.parametrize(
     ("group", "committed"),
-    [
-        *((group, False) for group in GROUPS),
-        *((group, True) for group in GROUPS if group not in ("b-slow", "b-short")),
-        pytest.param("b-slow", True, marks=COMMITS_WHILE_SLOW),
-        pytest.param("b-short", True, marks=COMMITS_WHILE_SLOW),
-    ],
+    [(group, committed) for group in GROUPS for committed in (False, True)],
 )
 def test_without_the_log_a_cause_is_right_or_unknown(group: str, committed: bool) -> None:
     commits = recording.commits(group) if committed else {}
