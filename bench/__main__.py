@@ -33,6 +33,7 @@ BENCHMARKS: Mapping[str, str] = MappingProxyType(
         "N": "day",
         "O": "decode",
         "P": "whatif",
+        "Q": "pipeline",
     }
 )
 

@@ -91,5 +91,7 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "day": Limit(seconds=60),
         "decode": Limit(seconds=1),  # 300,000 records
         "whatif": Limit(seconds=1),
+        "pipeline-half": Limit(seconds=150, mib=700),
+        "pipeline": Limit(seconds=300, mib=700),
     }
 )

@@ -52,20 +52,21 @@ def journal(
                 yield from _piece(redaction, **row)
 
     wide = f"{schema.ddl(JOURNAL)}, file string, problem string"
-    read = _spread(spark, segments.pieces).mapInArrow(read_pieces, wide)
-    if not segments.overlapping:
-        return read
-    twice = read["journal_partition"].isin(sorted(segments.overlapping))
-    return read.where(~twice | read["problem"].isNotNull()).unionByName(
-        _once(read.where(twice & read["problem"].isNull()))
+    apart: dict[bool, list[Piece]] = {False: [], True: []}
+    for piece in segments.pieces:
+        apart[piece.partition in segments.overlapping].append(piece)
+    once, twice = (
+        _spread(spark, apart[several]).mapInArrow(read_pieces, wide) for several in (False, True)
     )
+    return once.unionByName(_once(twice)) if apart[True] else once
 
 
 def _once(rows: DataFrame) -> DataFrame:
-    """A record of several files once; the same one whatever the files' order."""
-    rest = [name for name in rows.columns if name not in JOURNAL.key]
-    kept = rows.groupBy(*JOURNAL.key).agg(fn.min(fn.struct(*rest)).alias("kept"))
-    return kept.select(*JOURNAL.key, "kept.*")
+    """A record of several files once; the same one whatever the files' order. So are problems."""
+    same = (*JOURNAL.key, "file", "problem")
+    rest = [name for name in rows.columns if name not in same]
+    kept = rows.groupBy(*same).agg(fn.min(fn.struct(*rest)).alias("kept"))
+    return kept.select(*same, "kept.*").select(*rows.columns)
 
 
 def wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> DataFrame:

@@ -72,7 +72,7 @@ class Redaction:
         if not name:
             return name
         made = hmac.new(self.key, f"{kind} {name}".encode(), hashlib.sha256).hexdigest()
-        return f"{kind}-{made[:DIGITS]}"
+        return f"{kind}#{made[:DIGITS]}"
 
     def _maybe(self, kind: str, name: str | None) -> str | None:
         return None if name is None else self._hash(kind, name)

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
 from rota.errors import InputError
@@ -274,31 +274,25 @@ class _Run:
             counts = self._tables.write(
                 JOURNAL,
                 wanted,
-                bad=fn.count("problem"),
                 first=fn.min(fn.unix_millis("at")),
                 last=fn.max(fn.unix_millis("at")),
+                **_bad("file"),
             )
             summary = self.summary
             summary.records = counts["rows"]
             summary.first, summary.last = counts["first"], counts["last"]
-            if counts["bad"]:
-                bad = every.where("problem is not null").select("file", "problem")
-                rows = bad.sort("file", "problem").limit(SHOWN).collect()
-                texts = [f"{row.file} {row.problem}" for row in rows]
-                what = "damaged batches"
-                if self._redaction is not None:
-                    what += ", and records that could not be redacted"
-                self._unread(what, counts["bad"], texts)
+            what = "damaged batches"
+            if self._redaction is not None:
+                what += ", and records that could not be redacted"
+            self._problems(what, counts)
             note.append(f"{summary.records:,} records")
 
     def _commits(self, counting: DataFrame) -> None:
         with _stage(self._progress, Stage.COMMITS) as note:
-            every = decode.commits(counting)
-            counts = self._tables.write(COMMITS, every, bad=fn.count("problem"))
+            place = "concat('partition ', journal_partition, ' offset ', journal_offset, ':')"
+            counts = self._tables.write(COMMITS, decode.commits(counting), **_bad(place))
             self.summary.commits = counts["rows"]
-            if counts["bad"]:
-                bad = every.where("problem is not null")
-                self._unread("records of offsets", counts["bad"], _places(bad))
+            self._problems("records of offsets", counts)
             note.append(f"{self.summary.commits:,} commits")
 
     def _groups(self, counting: DataFrame) -> None:
@@ -415,8 +409,20 @@ class _Run:
         over = fn.unix_millis(f"`{column}`") < self._begin
         return rows.where(~fn.coalesce(over, fn.lit(False)))
 
+    def _problems(self, what: str, counted: Mapping[str, Any]) -> None:
+        """Says what :func:`_bad` has counted."""
+        if counted["bad"]:
+            shown = dict.fromkeys((counted["least"], counted["most"]))
+            self._unread(what, counted["bad"], list(shown))
+
     def _unread(self, what: str, count: int, examples: Sequence[str]) -> None:
         self.summary.unread.append(Unread(what=what, count=count, examples=tuple(examples)))
+
+
+def _bad(place: str) -> dict[str, Column]:
+    """Counts problems while a table is written, with two examples: nothing is read again for it."""
+    text = fn.when(fn.col("problem").isNotNull(), fn.concat_ws(" ", fn.expr(place), "problem"))
+    return {"bad": fn.count("problem"), "least": fn.min(text), "most": fn.max(text)}
 
 
 def _flaws(found: Segments) -> Iterator[Unread]:
