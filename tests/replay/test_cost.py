@@ -6,6 +6,7 @@ import pytest
 
 from rota.replay.cost import cost, protocol
 from rota.replay.fact import Cost, Kind
+from rota.replay.step import steps
 from tests.replay.tale import generation, member, step
 
 
@@ -98,7 +99,8 @@ def test_both_rounds_of_a_cooperative_rebalance_are_counted_once() -> None:
     assert protocol(taken) == "cooperative"
 
 
-def test_what_is_still_withheld_has_not_moved() -> None:
+def test_what_is_taken_and_not_yet_given_has_moved() -> None:
+    """Whoever gets it: the evidence ends between the two rounds."""
     before = generation(1, [member("a", range_of(0, 4))], "cooperative-sticky")
     first = generation(
         2,
@@ -106,7 +108,24 @@ def test_what_is_still_withheld_has_not_moved() -> None:
         "cooperative-sticky",
     )
     found = cost(step(before, first))
-    assert (found.moved, found.moved_min, found.stopped) == (0, 2, 2)
+    assert (found.moved, found.moved_min, found.stopped) == (2, 2, 2)
+
+
+def test_a_deleted_topic_has_not_moved() -> None:
+    """The next generation, to which its owner comes without it, does not give it out either."""
+    topics = ("t", "u")
+    had, kept = {"t": (0,), "u": (0,)}, {"t": (0,)}
+    other = member("b", {"t": (1,)}, topics=topics, owned={"t": (1,)}, owned_generation=1)
+    told = [
+        generation(number, [member("a", given, topics=topics, owned=owned), other], name)
+        for name in ["cooperative-sticky"]
+        for number, owned, given in [(1, had, had), (2, had, kept), (3, kept, kept)]
+    ]
+    first, second, third = map(cost, steps(told))
+    assert (first.moved, second.moved, third.moved) == (0, 0, 0)
+    assert (second.moved_min, second.stopped) == (0, 1)
+    # as long as nothing has followed, it may be on its way
+    assert cost(steps(told[:2])[-1]).moved == 1
 
 
 @pytest.mark.parametrize(("told", "stopped"), [(1, 4), (None, 2)])

@@ -158,6 +158,8 @@ class _Reader:
         self._given: Counter[str] = Counter()
         """How many partitions of each topic the last generation has."""
         self._open: Rebalance | None = None
+        self._own: Rebalance | None = None
+        """What the open one is, should it turn out to be no further round of the last."""
         self._last: Rebalance | None = None
         """The one before, which may have another round."""
         self._number = 0
@@ -234,11 +236,15 @@ class _Reader:
     def _begin(self, now: int, reason: str) -> None:
         if self._open is not None:  # forgotten by a coordinator that was restarted
             self._open.causes |= self._causes(reason)
-        elif self._last is not None and (reason.endswith(TAKEN) or self._owing):
-            self._open = self._last
+            if self._own is not None:
+                self._own.causes |= self._causes(reason)
+            return
+        own = Rebalance(now, self._number, self._causes(reason), self._owners)
+        if self._last is not None and (reason.endswith(TAKEN) or self._owing):
+            self._open, self._own = self._last, own
         else:
-            self._open = Rebalance(now, self._number, self._causes(reason), self._owners)
-            self.found.append(self._open)
+            self._open, self._own = own, None
+            self.found.append(own)
 
     def _ended(self, generation: int, *, emptied: bool) -> None:
         self._stable = True
@@ -247,6 +253,9 @@ class _Reader:
             return
         if emptied:
             self._owners = Owners()
+            if self._own is not None:  # nobody is left whom a round could give something
+                self._open = self._own
+                self.found.append(self._open)
         self._open.moved = self._owners.moved_from(self._open.before)
         self._open.generations.append(generation)
         self._open.emptied = emptied

@@ -2,7 +2,8 @@
 
 ``moved``
     partitions whose owner is still a member that subscribes to their topic, and that now have
-    another; a static member is known by its static id
+    another, or none yet: what a cooperative round took will be given to someone, also where the
+    evidence ends before that; a static member is known by its static id
 ``moved_min``
     the fewest that any assignment with the best balance must move
 ``orphaned``
@@ -33,6 +34,7 @@ from rota.replay.scene import (
     identity,
     largest,
     seen_counts,
+    without,
 )
 
 EAGER, COOPERATIVE, CONSUMER = "eager", "cooperative", "consumer"
@@ -57,9 +59,8 @@ def cost(step: Step, poses: Poses | None = None) -> Cost:
     before = _owners(board, step.before)
     placed = Placed.of(scene, scene.position[_owners(board, after)[scene.numbers]])
     previous = scene.previous(before)
-    withheld = placed.positions == UNASSIGNED
     return Cost(
-        moved=moved(np.where(withheld, placed.positions, previous), placed.positions),
+        moved=moved(_leaving(after, previous, placed.positions), placed.positions),
         moved_min=scene.fewest(previous),
         orphaned=int(np.count_nonzero(before != UNASSIGNED)) - scene.living(before),
         stopped=sum(_given_up(*pair) for pair in _pairs(step)),
@@ -69,6 +70,15 @@ def cost(step: Step, poses: Poses | None = None) -> Cost:
     )
 
 
+def _leaving(after: Generation, previous: IntArray, now: IntArray) -> IntArray:
+    """Previous owners of what can have moved: under the eager protocol nothing is on its way, so
+    what nobody is given is not there to be given.
+    """
+    if after.kind is Kind.CLASSIC and after.strategy not in BUILT_IN_EAGER:
+        return previous
+    return np.where(now == UNASSIGNED, np.int32(UNASSIGNED), previous)
+
+
 def _partitions(step: Step, poses: Poses | None) -> tuple[Board, Mapping[str, int]]:
     """All partitions that anyone had, and how many there are in the end."""
     generations = step.rounds if step.before is None else (step.before, *step.rounds)
@@ -76,7 +86,7 @@ def _partitions(step: Step, poses: Poses | None) -> tuple[Board, Mapping[str, in
     known: dict[str, int] = {}
     for one, counts in zip(generations, seen, strict=True):
         known = followed(one, known, counts)
-    return Board(largest(seen), poses), known
+    return Board(largest(seen), poses), without(known, step.absent)
 
 
 def _owners(board: Board, generation: Generation | None) -> IntArray:

@@ -149,6 +149,9 @@ class Step:
     from_generation: int | None = None
     """The number it began from: that of ``before``; of the empty generation where the group was
     empty; 0 where the group is new. None: not in the evidence."""
+    absent: frozenset[str] = frozenset()
+    """Topics that are asked for, and that nobody is given, neither by it nor by the generation that
+    followed: they are no more. Where nothing followed, what nobody has may be on its way."""
 
     @property
     def after(self) -> Generation:

@@ -22,7 +22,15 @@ from rota.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 from rota.replay.cost import cost
 from rota.replay.fact import Cost, Generation, Held, Kind, Step
 from rota.replay.policy import EXACT, KAFKA, OTHER, Policy, used_by
-from rota.replay.scene import Poses, followed, identity, owners_of, seen_counts, wanted_counts
+from rota.replay.scene import (
+    Poses,
+    followed,
+    identity,
+    owners_of,
+    seen_counts,
+    wanted_counts,
+    without,
+)
 
 SOLVERS = (KAFKA, EXACT)
 
@@ -105,7 +113,7 @@ def _again(
     if before is not None:
         counts = followed(before, counts)
     for generation in step.rounds:
-        counts = followed(generation, counts)
+        counts = without(followed(generation, counts), step.absent)
         placed = _placed(generation, before, counts, strategies)
         if placed is None:
             return None, counts

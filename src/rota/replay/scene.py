@@ -7,7 +7,7 @@ that outlives the members, and two of them are compared without a single name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -61,6 +61,11 @@ def followed(
         if count:
             counts[topic] = count
     return counts
+
+
+def without(counts: Mapping[str, int], absent: Set[str]) -> dict[str, int]:
+    """The counts of topics that are still there."""
+    return {topic: count for topic, count in counts.items() if topic not in absent}
 
 
 def largest(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

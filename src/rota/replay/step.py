@@ -51,7 +51,7 @@ class _Walk:
                 self._begin(generation.life, generation.generation, known=True)
             case Mark.SETTLED:
                 if not (self._rounds and is_unfinished(self._rounds[-1], generation)):
-                    self.close()
+                    self.close(generation)
                     self._open(generation)
                 self._rounds.append(generation)
                 self._stand(generation)
@@ -83,8 +83,8 @@ class _Walk:
             self._number = None
         self._from = self._before, self._number
 
-    def close(self) -> None:
-        """The rebalance is over."""
+    def close(self, following: Generation | None = None) -> None:
+        """The rebalance is over, and was followed by another."""
         if not self._rounds:
             return
         before, number = self._from
@@ -96,8 +96,17 @@ class _Walk:
                 unseen=sum(_skipped(number, rounds)),
                 known_before=number is not None,
                 from_generation=number,
+                absent=frozenset() if following is None else _absent(rounds[-1], following),
             )
         )
+
+
+def _absent(generation: Generation, following: Generation) -> frozenset[str]:
+    """Topics that both ask for, and neither gives out; who says it has some knows better."""
+    listed = [*generation.members, *following.members]
+    there = {topic for member in listed for topic, numbers in member.assigned.items() if numbers}
+    there |= {topic for member in following.members for topic in member.owned}
+    return (_asked(generation) & _asked(following)) - there
 
 
 def _skipped(number: int | None, rounds: Iterable[Generation]) -> Iterator[int]:
@@ -129,7 +138,7 @@ def is_unfinished(generation: Generation, following: Generation) -> bool:
     if generation.kind is not Kind.CLASSIC or generation.strategy in EAGER:
         return False
     given = _assigned(generation)
-    wanted = {topic for member in generation.members for topic in member.topics}
+    wanted = _asked(generation)
     still_there = {key(member) for member in following.members}
     taken = {
         (topic, partition)
@@ -140,6 +149,10 @@ def is_unfinished(generation: Generation, following: Generation) -> bool:
         for partition in numbers
     } - given
     return bool(taken) and not taken.isdisjoint(_assigned(following))
+
+
+def _asked(generation: Generation) -> frozenset[str]:
+    return frozenset().union(*{member.topics for member in generation.members})
 
 
 def _assigned(generation: Generation) -> set[tuple[str, int]]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rota.replay.fact import Generation, GenerationMember
 from rota.replay.restart import Causes, Event, Restart, gone_at
-from rota.replay.scene import Actor, Board, Scene, followed
+from rota.replay.scene import Actor, Board, Scene, followed, without
 
 FOREVER = 2**62
 
@@ -50,6 +50,8 @@ def places(history: Sequence[Event]) -> list[Place]:
         if event.generation.life != life:
             life, known = event.generation.life, {}
         known = followed(event.generation, known)
+        if event.step is not None:
+            known = without(known, event.step.absent)
         found.append(Place(event, known))
     return found
 
