@@ -182,7 +182,8 @@ def _cause(notes: Sequence[tuple[int, str, int, str]], step: Step, since: int) -
         at, what, generation, text = note
         if Happened(what) is Happened.LEFT:
             leaving = text
-        if Happened(what) is not Happened.PREPARING or generation < (step.from_generation or 0):
+        numbers = range(step.from_generation or 0, step.after.generation)
+        if Happened(what) is not Happened.PREPARING or generation not in numbers:
             continue
         if at < since:
             continue  # of a step before, or forgotten by a coordinator that stopped

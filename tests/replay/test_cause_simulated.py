@@ -62,7 +62,9 @@ def busy(found: History) -> Commits:
         for member in change(step.before, step.after).went:
             for topic, numbers in member.assigned.items():
                 for key in ((topic, number) for number in numbers):
-                    more[key] = np.union1d(more.get(key, beats), beats)
+                    times = more.get(key, beats)
+                    others = times[(times <= step.before.at) | (times > began)]
+                    more[key] = np.union1d(others, beats)
     return more
 
 
