@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
+from rota.replay.change import change
 from rota.replay.cost import cost
 from rota.replay.fact import Cause, Generation, Mark, Step, WhatIf
-from rota.replay.policy import Membership, parse
+from rota.replay.policy import Membership, Policy, parse
 from rota.replay.reproduction import reproduce
 from rota.replay.step import steps
+from rota.replay.timeline import read
 from rota.replay.whatif import Again, whatif
 from rota.sim.simulate import simulate
 from tests.replay import capture
+from tests.replay.history import history as random_history
 from tests.replay.tale import START, Tale, generation, journal, member, scenario
+from tests.replay.truth import played
 
 TOPIC_IDS = {name: topic_id for topic_id, name in capture.topic_names().items()}
 GROUPS = sorted(group for group, timeline in capture.timelines().items() if timeline.generations)
@@ -60,6 +64,77 @@ def test_what_java_consumers_and_brokers_did_is_what_is_replayed(group: str) -> 
     actual = [row for row in whatif(told, history, None, TOPIC_IDS) if row.actual]
     assert differences(actual, history) == []
     assert {row.policy for row in actual} <= {", then ".join(one.label for one in found.used)}
+
+
+SEVERAL = {"a-migrate", "a-protoswitch", "a-upgrade", "a-vote"}
+"""Groups that changed their policy: no single one can be carried through all of their history."""
+BROKERS_SESSION = 45_000
+
+
+def carried(
+    told: Sequence[Generation],
+    history: Sequence[Step],
+    used: Policy,
+    topic_ids: Mapping[str, bytes] | None = None,
+) -> list[WhatIf]:
+    """The rebalances of a policy that is carried forward from its own results alone.
+
+    The session timeout of a consumer group's static members is in no journal: it is the broker's.
+    """
+    if used.membership is Membership.STATIC and used.session_timeout is None:
+        used = replace(used, session_timeout=BROKERS_SESSION)
+    rows = Again(told, history, None, topic_ids).under([used])
+    return [row for row in rows if row.happens]
+
+
+@pytest.mark.parametrize("group", sorted({*GROUPS} - SEVERAL))
+def test_the_policy_in_use_carried_forward_is_what_java_did(group: str) -> None:
+    told = capture.timelines()[group].generations
+    history = steps(told)
+    (used,) = reproduce(history, TOPIC_IDS).used
+    assert differences(carried(told, history, used, TOPIC_IDS), history) == []
+
+
+def check_carried(seed: int) -> None:
+    """All is compared; only where the evidence ends between two rounds, loads are not: they are
+    those that the next round would have made.
+    """
+    truth = played(random_history(seed), seed)
+    told = read(truth.group, truth.records, {}).generations
+    history = steps(told)
+    used = reproduce(history, {}).used
+    if len(used) == 1:
+        rows = carried(told, history, used[0])
+        found = differences(rows, history)
+        if change(history[-1].after, history[-1].after).due:
+            last = cost(history[-1])
+            assert (rows[-1].moved, rows[-1].moved_min) == (last.moved, last.moved_min)
+            found = [one for one in found if one[0] != history[-1].after.generation]
+        assert found == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", [*range(20), 36, 46])
+def test_the_policy_in_use_carried_forward_is_what_happened(seed: int) -> None:
+    """In 36 and 46 members come and go between the rounds of a cooperative rebalance."""
+    check_carried(seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(47, 400))
+def test_the_policy_in_use_carried_forward_is_what_happened_in_many(seed: int) -> None:
+    check_carried(seed)
+
+
+def test_a_rebalance_that_the_evidence_cuts_off_is_carried_to_its_end() -> None:
+    name, all_four, two = "cooperative-sticky", {"t": (0, 1, 2, 3)}, {"t": (0, 1)}
+    told = [
+        generation(1, [member("a", all_four)], name),
+        generation(2, [member("a", two, owned=all_four, owned_generation=1), member("b")], name),
+    ]
+    history = steps(told)
+    was, row = cost(history[-1]), carried(told, history, parse(name))[-1]
+    assert counted(row) == (2, 2, 2, 0, 0)
+    assert (was.moved, was.moved_min, was.stopped, was.idle_members) == (2, 2, 2, 1)
 
 
 STRATEGIES: dict[str, tuple[list[str], str]] = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from rota.replay.fact import Generation, GenerationMember
@@ -32,6 +33,9 @@ class Turn(NamedTuple):
     broker assigns does not rebalance for less."""
     afresh: bool = False
     """Nothing of what was before is known or counts any more."""
+    on_the_way: tuple[Scene, ...] = ()
+    """The group in earlier rounds of the same rebalance, where that was another: a cooperative one
+    may meet with others between its rounds."""
 
 
 class Place(NamedTuple):
@@ -39,6 +43,8 @@ class Place(NamedTuple):
 
     event: Event
     counts: Mapping[str, int]
+    earlier: tuple[tuple[Generation, Mapping[str, int]], ...] = ()
+    """The rounds before the last, with the counts after each."""
 
 
 def places(history: Sequence[Event]) -> list[Place]:
@@ -49,10 +55,14 @@ def places(history: Sequence[Event]) -> list[Place]:
     for event in history:
         if event.generation.life != life:
             life, known = event.generation.life, {}
+        earlier = []
+        for one in () if event.step is None else event.step.rounds[:-1]:
+            known = followed(one, known)
+            earlier.append((one, known))
         known = followed(event.generation, known)
         if event.step is not None:
             known = without(known, event.step.absent)
-        found.append(Place(event, known))
+        found.append(Place(event, known, tuple(earlier)))
     return found
 
 
@@ -68,7 +78,7 @@ def dynamic(history: Sequence[Place], board: Board) -> list[Turn]:
     here: tuple[GenerationMember, ...] = ()
     counts: Mapping[str, int] = {}
     life = -1
-    for (generation, step), now in history:
+    for (generation, step), now, earlier in history:
         afresh = generation.life != life
         if step is None and not afresh:
             ids = {member.member_id for member in generation.members}
@@ -83,13 +93,20 @@ def dynamic(history: Sequence[Place], board: Board) -> list[Turn]:
             at = times.free(generation, generation.at, later=True)
             scene = _cast(board, generation.members, now)
             needed = afresh or _asking(here) != _asking(generation.members) or counts != now
-            turns.append(Turn(life, generation.generation, at, scene, needed, afresh))
+            met = _met((_cast(board, one.members, known) for one, known in earlier), scene)
+            turns.append(Turn(life, generation.generation, at, scene, needed, afresh, met))
         here, counts = generation.members, now
     return turns
 
 
 def _turn(generation: Generation, at: int, scene: Scene) -> Turn:
     return Turn(generation.life, generation.generation, at, scene)
+
+
+def _met(scenes: Iterable[Scene], last: Scene) -> tuple[Scene, ...]:
+    """Those that differ from what follows them: a round in the same scene comes by itself."""
+    listed = [*scenes, last]
+    return tuple(one for one, following in pairwise(listed) if one is not following)
 
 
 def _asking(members: Iterable[GenerationMember]) -> dict[str, frozenset[str]]:

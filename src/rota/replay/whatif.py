@@ -73,7 +73,12 @@ class Again:
     def under(self, choices: Iterable[Policy]) -> list[WhatIf]:
         """The rows of these policies."""
         listed = tuple(choices)
-        board = Board(largest(place.counts for place in self._history), self._poses)
+        seen = (
+            counts
+            for place in self._history
+            for counts in (place.counts, *(known for _, known in place.earlier))
+        )
+        board = Board(largest(seen), self._poses)
         # all before the first is played: the board must know everyone
         turns = {
             session: self._turns(board, session)
@@ -135,7 +140,7 @@ def _carried(
         happens = scene is not None and (turn.needed or choice.protocol is not Protocol.CONSUMER)
         counted = never
         if scene is not None and happens:
-            last, counted = rebalance(scene, owners, place)
+            last, counted = rebalance((*turn.on_the_way, scene), owners, place)
             owners = last.owners
         yield WhatIf(
             group=group,
@@ -155,11 +160,13 @@ def _carried(
 
 Counted = tuple[int, int, int]
 """Moved, the fewest, stopped."""
-Rebalance = Callable[[Scene, IntArray, Placing], tuple[Placed, Counted]]
+Rebalance = Callable[[Sequence[Scene], IntArray, Placing], tuple[Placed, Counted]]
+"""From the scenes of its rounds, of which there is one where nothing came in between."""
 
 
-def _eager(scene: Scene, owners: IntArray, place: Placing) -> tuple[Placed, Counted]:
+def _eager(scenes: Sequence[Scene], owners: IntArray, place: Placing) -> tuple[Placed, Counted]:
     """Everything that a living member has is given up."""
+    scene = scenes[-1]
     previous = scene.previous(owners)
     placed = place(scene, previous)
     return placed, (
@@ -169,8 +176,9 @@ def _eager(scene: Scene, owners: IntArray, place: Placing) -> tuple[Placed, Coun
     )
 
 
-def _consumer(scene: Scene, owners: IntArray, place: Placing) -> tuple[Placed, Counted]:
+def _consumer(scenes: Sequence[Scene], owners: IntArray, place: Placing) -> tuple[Placed, Counted]:
     """The broker makes a new target, and members give up only what is not in theirs."""
+    scene = scenes[-1]
     previous = scene.previous(owners)
     placed = place(scene, previous)
     moves = moved(previous, placed.positions)
@@ -182,20 +190,35 @@ ROUNDS = 8
 """A cooperative rebalance is done in two; one of an algorithm that is not stable is cut off."""
 
 
-def _cooperative(scene: Scene, owners: IntArray, place: Placing) -> tuple[Placed, Counted]:
+def _cooperative(
+    scenes: Sequence[Scene], owners: IntArray, place: Placing
+) -> tuple[Placed, Counted]:
     """What changes owner is first only taken away; the next round gives it out."""
-    previous = scene.previous(owners)
-    stopped = scene.living(owners) - int(np.count_nonzero(previous != UNASSIGNED))
-    held = previous
+    held, stopped = owners, 0
+    for scene in scenes[:-1]:
+        held, _, taken, unwanted = _round(scene, held, place)
+        stopped += taken + unwanted
+    scene = scenes[-1]
     for _ in range(ROUNDS):
-        placed = place(scene, held)
-        withheld = (held != UNASSIGNED) & (held != placed.positions)
-        taken = int(np.count_nonzero(withheld))
-        stopped += taken
+        held, placed, taken, unwanted = _round(scene, held, place)
+        stopped += taken + unwanted
         if not taken:
             break
-        held = np.where(withheld, np.int32(UNASSIGNED), placed.positions)
+    previous = scene.previous(owners)
     return placed, (moved(previous, placed.positions), scene.fewest(previous), stopped)
+
+
+def _round(scene: Scene, owners: IntArray, place: Placing) -> tuple[IntArray, Placed, int, int]:
+    """Who has what after one round, what all shall have, and how much was given up: taken, for
+    which another round is due, and no longer wanted.
+    """
+    previous = scene.previous(owners)
+    placed = place(scene, previous)
+    withheld = (previous != UNASSIGNED) & (previous != placed.positions)
+    taken = int(np.count_nonzero(withheld))
+    unwanted = scene.living(owners) - int(np.count_nonzero(previous != UNASSIGNED))
+    held = scene.everyone(np.where(withheld, np.int32(UNASSIGNED), placed.positions))
+    return held, placed, taken, unwanted
 
 
 _REBALANCE: Mapping[Protocol, Rebalance] = {
