@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rota.pipeline import schema
+from rota.pipeline import generation, schema
 from rota.pipeline.bygroup import Part, each_group
 from rota.replay.cause import Commits, explain
 from rota.replay.cost import cost, protocol
@@ -46,13 +46,14 @@ class _Evidence:
 
     def __init__(self) -> None:
         self.made: list[Generation] = []
+        self._reader = generation.Reader()
         self._lines: list[tuple[tuple[int, str, int], LogLine]] = []
         self._times = _Times()
 
     def take(self, table: str, rows: pa.RecordBatch) -> None:
         match table:
             case "generations":
-                self.made += schema.generations(rows)
+                self.made += self._reader.read(rows)
             case "lines":
                 self._lines += _log_lines(rows)
             case _:
