@@ -6,13 +6,22 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.replay.commit import LAST, LATEST, Commits, Numbers, is_out_of_rhythm, latest, telling
+from rota.replay.commit import (
+    LAST,
+    LATEST,
+    Codes,
+    Commits,
+    Numbers,
+    is_out_of_rhythm,
+    latest,
+    telling,
+)
 
 PARTITIONS = 3
 HELD = {"t": tuple(range(PARTITIONS))}
 
 
-def by_partition(partition: Numbers, at: Numbers) -> Commits:
+def by_partition(partition: Codes, at: Numbers) -> Commits:
     return {("t", number): np.sort(at[partition == number]) for number in range(PARTITIONS)}
 
 
@@ -31,7 +40,7 @@ commits = st.lists(
 def test_what_is_not_kept_makes_no_difference(
     given_: list[tuple[int, int]], asked: list[int]
 ) -> None:
-    partition = np.array([number for number, _ in given_], dtype=np.int64)
+    partition = np.array([number for number, _ in given_], dtype=np.int32)
     at = np.array([time for _, time in given_], dtype=np.int64)
     kept = telling(partition, at, np.array(asked, dtype=np.int64))
     every, some = by_partition(partition, at), by_partition(partition[kept], at[kept])
@@ -45,7 +54,7 @@ def test_what_is_not_kept_makes_no_difference(
 
 def test_few_of_many_commits_between_two_moments_are_kept() -> None:
     at = np.arange(100_000, dtype=np.int64)
-    kept = telling(np.zeros_like(at), at, np.array([500, 70_000]))
+    kept = telling(np.zeros(len(at), dtype=np.int32), at, np.array([500, 70_000]))
     assert len(kept) == 3 * LAST
     assert at[kept].max() == 99_999
     assert {500, 70_000} <= set(at[kept].tolist())

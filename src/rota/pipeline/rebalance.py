@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from rota.pipeline import generation, schema
 from rota.pipeline.bygroup import Part, each_group
 from rota.replay.cause import Commits, explain
-from rota.replay.commit import Numbers, moments, telling
+from rota.replay.commit import Codes, Numbers, moments, telling
 from rota.replay.cost import cost, protocol
 from rota.replay.fact import Explanation, Generation, LogLine, Step
 from rota.replay.policy import is_of_consumers
@@ -23,6 +23,8 @@ from rota.tables import REBALANCES
 
 ROOM = 2**20
 """So many commits are kept before those are sorted out that make no difference."""
+SHARES = 16
+"""Into so many parts commits are divided to be sorted."""
 
 
 def rebalances(generations: DataFrame, commits: DataFrame, lines: DataFrame) -> DataFrame:
@@ -89,13 +91,14 @@ class _Times:
     """When each partition's offsets were committed, as far as it tells anything.
 
     A group may have any number of commits, and rebalance now and then: only those are kept that can
-    be asked for. Even so, a million of them are 16 MB.
+    be asked for. Even so, a million of them are 12 MB.
     """
 
     def __init__(self, asked: Numbers) -> None:
         self._asked = asked
         self._numbers: dict[tuple[str, int], int] = {}
-        self._pieces: list[tuple[Numbers, Numbers]] = []
+        self._pieces: list[tuple[Codes, Numbers]] = []
+        """Each by partition and time."""
         self._rows = 0
         self._room = ROOM
 
@@ -110,27 +113,41 @@ class _Times:
             for one in pairs.tolist()
         ]
         at = schema.milliseconds(part.column("committed_at")).to_numpy(zero_copy_only=False)
-        self._add(np.array(codes, dtype=np.int64)[place], at)
+        self._add(np.array(codes, dtype=np.int32)[place], at)
         if self._rows > self._room:
-            self._thin()
+            found = list(self._merged())
+            self._pieces, self._rows = found, sum(len(at) for _, at in found)
             self._room = max(ROOM, 2 * self._rows)
 
-    def _add(self, code: Numbers, at: Numbers) -> None:
+    def _add(self, code: Codes, at: Numbers) -> None:
         kept = telling(code, at, self._asked)
         self._pieces.append((code[kept], at[kept]))
         self._rows += len(kept)
 
-    def _thin(self) -> None:
-        code, at = map(np.concatenate, zip(*self._pieces, strict=True))
-        self._pieces, self._rows = [], 0
-        self._add(code, at)
+    def _merged(self) -> Iterator[tuple[Codes, Numbers]]:
+        """All pieces as one, by partition and time, some partitions after the other: together they
+        would be in memory several times.
+        """
+        size = len(self._numbers) // SHARES + 1
+        for first in range(0, len(self._numbers), size):
+            slices = [
+                slice(*np.searchsorted(code, (first, first + size))) for code, _ in self._pieces
+            ]
+            each = list(zip(self._pieces, slices, strict=True))
+            code = np.concatenate([code[rows] for (code, _), rows in each])
+            at = np.concatenate([at[rows] for (_, at), rows in each])
+            kept = telling(code, at, self._asked)
+            yield code[kept], at[kept]
 
     def by_partition(self) -> Commits:
-        self._thin()
-        ((code, at),) = self._pieces
-        ends = np.cumsum(np.bincount(code, minlength=len(self._numbers)))
-        found = np.split(at, ends[:-1])
-        return {pair: found[number] for pair, number in self._numbers.items()}
+        pairs = list(self._numbers)
+        found: dict[tuple[str, int], Numbers] = {}
+        for codes, at in self._merged():
+            numbers, begins = np.unique(codes, return_index=True)
+            times = np.split(at, begins[1:])
+            found |= {pairs[number]: each for number, each in zip(numbers, times, strict=True)}
+        self._pieces = []
+        return found
 
 
 def _row(step: Step, why: Explanation, rollout: str | None) -> dict[str, Any]:

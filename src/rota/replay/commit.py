@@ -12,6 +12,7 @@ from rota.replay.fact import Generation, Held, LogLine
 
 Commits: TypeAlias = Mapping[tuple[str, int], npt.NDArray[np.int64]]
 """The times of each partition's commits, in ascending order."""
+Codes: TypeAlias = npt.NDArray[np.int32]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 LATEST = np.iinfo(np.int64).max
 AT_ONCE = 10
@@ -76,7 +77,7 @@ def moments(generations: Iterable[Generation], lines: Iterable[LogLine]) -> Numb
     return np.array(sorted(found), dtype=np.int64)
 
 
-def telling(partition: Numbers, at: Numbers, asked: Numbers) -> npt.NDArray[np.intp]:
+def telling(partition: Codes, at: Numbers, asked: Numbers) -> npt.NDArray[np.intp]:
     """The commits that can make a difference, by partition and time.
 
     Those are a partition's last ones up to each moment that is asked for, and up to the end.
