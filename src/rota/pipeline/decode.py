@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,15 @@ from rota.formats.journal import column as journal_column
 from rota.formats.journal.column import Entries, Slices
 from rota.model.entry import NO_TIMESTAMP, Foreign, OffsetCommitted, OffsetForgotten
 from rota.model.offset import NO_EPOCH
-from rota.pipeline import column, schema
+from rota.pipeline import column, generation, schema
 from rota.pipeline.bygroup import by_key, spread
 from rota.pipeline.ingest import GROUP, OFFSET
 from rota.replay import timeline
-from rota.replay.fact import Written
+from rota.replay.fact import Generation, Ownership, Written
 from rota.tables import COMMITS, GENERATIONS, OWNERSHIP
 
+PIECE = 10_000
+"""So many members of generations, or owners, are written at once."""
 COMMITTED = 1
 """The type of a marker that ends a transaction well, in its key behind the version."""
 _MARKER = "cast(conv(hex(substring(key, 3, 2)), 16, 10) as int)"
@@ -175,42 +178,83 @@ def timelines(journal: DataFrame, names: Mapping[bytes, str]) -> DataFrame:
 def _timeline(
     parts: Iterable[pa.RecordBatch], names: Mapping[bytes, str]
 ) -> Iterator[pa.RecordBatch]:
-    written: list[Written] = []
-    problems: list[dict[str, Any]] = []
-    for part in parts:
-        times = schema.milliseconds(part.column("at")).to_pylist()
-        columns = ("journal_partition", "journal_offset", "key", "value")
-        lists = (part.column(name).to_pylist() for name in columns)
-        for at, partition, offset, key, value in zip(times, *lists, strict=True):
-            try:
-                written.append(Written(offset, at, format_.decode(key or b"", value)))
-            except FormatError as error:
-                place = {"journal_partition": partition, "journal_offset": offset}
-                problems.append(place | {"problem": str(error)})
-    foreign = Counter(one.entry.name for one in written if isinstance(one.entry, Foreign))
-    if foreign:
-        counted = {"foreign": list(foreign), "records": list(foreign.values())}
-        yield _timeline_batch(len(foreign), counted)
-    named = (getattr(one.entry, "group", None) for one in written)
-    group = next((name for name in named if name is not None), None)  # "" is a name, too
-    if group is not None:
-        yield from _read(timeline.read(group, written, names), group)
-    if problems:
-        yield _timeline_batch(len(problems), _transposed(problems))
+    records = _Records(parts)
+    written = iter(records)
+    first = []  # up to one that names the group; "" is a name, too
+    for one in written:
+        first.append(one)
+        if getattr(one.entry, "group", None) is not None:
+            break
+    if first and (group := getattr(first[-1].entry, "group", None)) is not None:
+        yield from _read(timeline.Reading(group, names), group, chain(first, written))
+    if records.foreign:
+        counted = {
+            "foreign": list(records.foreign),
+            "records": list(records.foreign.values()),
+        }
+        yield _timeline_batch(len(records.foreign), counted)
+    if records.problems:
+        yield _timeline_batch(len(records.problems), _transposed(records.problems))
 
 
-def _read(found: timeline.Timeline, group: str) -> Iterator[pa.RecordBatch]:
-    if found.generations:
-        rows = schema.generation_batch(found.generations).to_struct_array()
-        yield _timeline_batch(len(rows), {"generation": rows})
-    if found.ownership:
-        owners = (schema.fact_row(OWNERSHIP, each) for each in found.ownership)
-        rows = schema.batch(OWNERSHIP, owners).to_struct_array()
-        yield _timeline_batch(len(rows), {"owner": rows})
-    if found.window is not None:
-        time = column.times(np.array([found.window.at]))
-        window = {"group": [group], "complete_from": time, "whole": [found.window.whole]}
+class _Records:
+    """A group's records, decoded one by one, and what there is to say of those that are not."""
+
+    def __init__(self, parts: Iterable[pa.RecordBatch]) -> None:
+        self._parts = parts
+        self.foreign: Counter[str] = Counter()
+        self.problems: list[dict[str, Any]] = []
+
+    def __iter__(self) -> Iterator[Written]:
+        for part in self._parts:
+            # a record may be large: one at a time
+            times = schema.milliseconds(part.column("at"))
+            columns = ("journal_partition", "journal_offset", "key", "value")
+            for row in zip(times, *map(part.column, columns), strict=True):
+                at, partition, offset, key, value = (each.as_py() for each in row)
+                try:
+                    entry = format_.decode(key or b"", value)
+                except FormatError as error:
+                    place = {"journal_partition": partition, "journal_offset": offset}
+                    self.problems.append(place | {"problem": str(error)})
+                    continue
+                if isinstance(entry, Foreign):
+                    self.foreign[entry.name] += 1
+                yield Written(offset, at, entry)
+
+
+def _read(
+    reading: timeline.Reading, group: str, records: Iterable[Written]
+) -> Iterator[pa.RecordBatch]:
+    """In pieces: all generations of a large group do not fit into memory."""
+    made: list[Generation] = []
+    members = 0
+    for one in reading.generations(records):
+        made.append(one)
+        members += 1 + len(one.members)
+        if members >= PIECE:
+            yield _generation_rows(made)
+            made, members = [], 0
+        if reading.owned() >= PIECE:
+            yield _owner_rows(reading.over())
+    if made:
+        yield _generation_rows(made)
+    if rest := reading.rest():
+        yield _owner_rows(rest)
+    if reading.window is not None:
+        time = column.times(np.array([reading.window.at]))
+        window = {"group": [group], "complete_from": time, "whole": [reading.window.whole]}
         yield _timeline_batch(1, window)
+
+
+def _generation_rows(made: list[Generation]) -> pa.RecordBatch:
+    rows = generation.rows(made).to_struct_array()
+    return _timeline_batch(len(rows), {"generation": rows})
+
+
+def _owner_rows(owners: list[Ownership]) -> pa.RecordBatch:
+    rows = schema.fact_batch(OWNERSHIP, owners).to_struct_array()
+    return _timeline_batch(len(rows), {"owner": rows})
 
 
 def _transposed(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rota.pipeline import schema
+from rota.pipeline import generation, schema
 from rota.pipeline.bygroup import Part, each_group
 from rota.replay.fact import Evidence, Generation
 from rota.replay.lag import Ends, Owners, lags
@@ -76,13 +76,14 @@ class _Samples:
 
 def _group(group: str, parts: Iterable[Part], as_of: int) -> Iterator[pa.RecordBatch]:
     made: list[Generation] = []
+    reader = generation.Reader()
     before: dict[str, list[pa.RecordBatch]] = {"ownership": [], "samples": []}
     samples: _Samples | None = None
     tail = _Tail(as_of)
     for table, rows in parts:
         match table:
             case "generations":
-                made += schema.generations(rows)
+                made += reader.read(rows)
             case "ownership" | "samples":
                 before[table].append(rows)
             case _:

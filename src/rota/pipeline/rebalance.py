@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rota.pipeline import schema
+from rota.pipeline import generation, schema
 from rota.pipeline.bygroup import Part, each_group
 from rota.replay.cause import Commits, explain
+from rota.replay.commit import Codes, Numbers, moments, telling
 from rota.replay.cost import cost, protocol
 from rota.replay.fact import Explanation, Generation, LogLine, Step
 from rota.replay.policy import is_of_consumers
@@ -19,6 +20,11 @@ from rota.replay.rollout import rollouts
 from rota.replay.scene import identity
 from rota.replay.timeline import steps
 from rota.tables import REBALANCES
+
+ROOM = 2**20
+"""So many commits are kept before those are sorted out that make no difference."""
+SHARES = 16
+"""Into so many parts commits are divided to be sorted."""
 
 
 def rebalances(generations: DataFrame, commits: DataFrame, lines: DataFrame) -> DataFrame:
@@ -42,24 +48,27 @@ def _rebalances(_: str, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
 
 
 class _Evidence:
-    """All that is known of a group, in any order."""
+    """All that is known of a group; its commits come last."""
 
     def __init__(self) -> None:
         self.made: list[Generation] = []
+        self._reader = generation.Reader()
         self._lines: list[tuple[tuple[int, str, int], LogLine]] = []
-        self._times = _Times()
+        self._times: _Times | None = None
 
     def take(self, table: str, rows: pa.RecordBatch) -> None:
         match table:
             case "generations":
-                self.made += schema.generations(rows)
+                self.made += self._reader.read(rows)
             case "lines":
                 self._lines += _log_lines(rows)
             case _:
+                if self._times is None:
+                    self._times = _Times(moments(self.made, (line for _, line in self._lines)))
                 self._times.take(rows)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        commits = self._times.by_partition()
+        commits = {} if self._times is None else self._times.by_partition()
         self.made.sort(key=lambda generation: generation.offset)
         self._lines.sort(key=lambda line: line[0])
         lines = [line for _, line in self._lines]
@@ -79,12 +88,19 @@ def _log_lines(rows: pa.RecordBatch) -> Iterator[tuple[tuple[int, str, int], Log
 
 
 class _Times:
-    """When each partition's offsets were committed; a million commits are 12 MB."""
+    """When each partition's offsets were committed, as far as it tells anything.
 
-    def __init__(self) -> None:
+    A group may have any number of commits, and rebalance now and then: only those are kept that can
+    be asked for. Even so, a million of them are 12 MB.
+    """
+
+    def __init__(self, asked: Numbers) -> None:
+        self._asked = asked
         self._numbers: dict[tuple[str, int], int] = {}
-        self._codes: list[np.ndarray[Any, np.dtype[np.int32]]] = []
-        self._at: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+        self._pieces: list[tuple[Codes, Numbers]] = []
+        """Each by partition and time."""
+        self._rows = 0
+        self._room = ROOM
 
     def take(self, part: pa.RecordBatch) -> None:
         topics = part.column("topic").dictionary_encode()
@@ -96,20 +112,42 @@ class _Times:
             self._numbers.setdefault((names[one >> 32], one & 0xFFFFFFFF), len(self._numbers))
             for one in pairs.tolist()
         ]
-        self._codes.append(np.array(codes, dtype=np.int32)[place])
-        self._at.append(
-            schema.milliseconds(part.column("committed_at")).to_numpy(zero_copy_only=False)
-        )
+        at = schema.milliseconds(part.column("committed_at")).to_numpy(zero_copy_only=False)
+        self._add(np.array(codes, dtype=np.int32)[place], at)
+        if self._rows > self._room:
+            found = list(self._merged())
+            self._pieces, self._rows = found, sum(len(at) for _, at in found)
+            self._room = max(ROOM, 2 * self._rows)
+
+    def _add(self, code: Codes, at: Numbers) -> None:
+        kept = telling(code, at, self._asked)
+        self._pieces.append((code[kept], at[kept]))
+        self._rows += len(kept)
+
+    def _merged(self) -> Iterator[tuple[Codes, Numbers]]:
+        """All pieces as one, by partition and time, some partitions after the other: together they
+        would be in memory several times.
+        """
+        size = len(self._numbers) // SHARES + 1
+        for first in range(0, len(self._numbers), size):
+            slices = [
+                slice(*np.searchsorted(code, (first, first + size))) for code, _ in self._pieces
+            ]
+            each = list(zip(self._pieces, slices, strict=True))
+            code = np.concatenate([code[rows] for (code, _), rows in each])
+            at = np.concatenate([at[rows] for (_, at), rows in each])
+            kept = telling(code, at, self._asked)
+            yield code[kept], at[kept]
 
     def by_partition(self) -> Commits:
-        if not self._at:
-            return {}
-        codes, at = np.concatenate(self._codes), np.concatenate(self._at)
-        self._codes, self._at = [], []
-        order = np.lexsort((at, codes))
-        ends = np.cumsum(np.bincount(codes, minlength=len(self._numbers)))
-        found = np.split(at[order], ends[:-1])
-        return {pair: found[number] for pair, number in self._numbers.items()}
+        pairs = list(self._numbers)
+        found: dict[tuple[str, int], Numbers] = {}
+        for codes, at in self._merged():
+            numbers, begins = np.unique(codes, return_index=True)
+            times = np.split(at, begins[1:])
+            found |= {pairs[number]: each for number, each in zip(numbers, times, strict=True)}
+        self._pieces = []
+        return found
 
 
 def _row(step: Step, why: Explanation, rollout: str | None) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from rota.replay.fact import Generation, GenerationMember, Held, Kind, Mark
-from rota.tables import GENERATIONS, Column, Table
+from rota.tables import Column, Table
 
 Row: TypeAlias = Mapping[str, Any]
 """Values by column; times are milliseconds."""
@@ -78,7 +78,7 @@ def batch(table: Table, rows: Iterable[Row]) -> pa.RecordBatch:
     """Rows as Arrow's columns. Values may be objects or mappings; times are milliseconds."""
     listed = list(rows)
     return pa.record_batch(
-        [_array(column, [row[column.name] for row in listed]) for column in table.columns],
+        [array(column, [row[column.name] for row in listed]) for column in table.columns],
         schema=arrow(table),
     )
 
@@ -88,7 +88,16 @@ def fact_row(table: Table, fact: object) -> dict[str, Any]:
     return {column.name: getattr(fact, column.name) for column in table.columns}
 
 
-def _array(column: Column, values: list[Any]) -> pa.Array:
+def fact_batch(table: Table, facts: Sequence[object]) -> pa.RecordBatch:
+    """Facts whose fields are a table's columns, as rows of it."""
+    return pa.record_batch(
+        [array(column, list(map(attrgetter(column.name), facts))) for column in table.columns],
+        schema=arrow(table),
+    )
+
+
+def array(column: Column, values: list[Any]) -> pa.Array:
+    """A column; times are milliseconds."""
     kind = arrow_type(column.type)
     if kind == TIME:
         values = [None if value is None else value * _MICROSECONDS for value in values]
@@ -108,56 +117,6 @@ def one_of(kinds: Mapping[str, str], name: str, rows: pa.RecordBatch) -> pa.Reco
     )
 
 
-def generation_batch(generations: Iterable[Generation]) -> pa.RecordBatch:
-    """Generations as rows of silver/generations."""
-    rows = (
-        fact_row(GENERATIONS, each) | {"members": [_member_row(m) for m in each.members]}
-        for each in generations
-    )
-    return batch(GENERATIONS, rows)
-
-
-def _member_row(member: GenerationMember) -> dict[str, Any]:
-    row = {name: getattr(member, name) for name in GenerationMember.__slots__}
-    return row | {
-        "owned": list(member.owned.items()),
-        "assigned": list(member.assigned.items()),
-    }
-
-
-def generations(rows: pa.RecordBatch) -> list[Generation]:
-    """The generations that rows of silver/generations hold; the reverse."""
-    columns = {name: _values(rows.column(name)) for name in rows.schema.names}
-    return [
-        _generation(dict(zip(columns, values, strict=True)))
-        for values in zip(*columns.values(), strict=True)
-    ]
-
-
-def _values(column: pa.Array) -> list[Any]:
-    listed: list[Any] = (milliseconds(column) if column.type == TIME else column).to_pylist()
-    return listed
-
-
 def milliseconds(column: pa.Array) -> pa.Array:
     """Times as numbers: milliseconds since 1970."""
     return column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
-
-
-def _generation(row: dict[str, Any]) -> Generation:
-    members = tuple(_member(member) for member in row["members"])
-    known = {"members": members, "kind": Kind(row["kind"]), "mark": Mark(row["mark"])}
-    return Generation(**(row | known))
-
-
-def _member(row: dict[str, Any]) -> GenerationMember:
-    known = {
-        "topics": tuple(row["topics"]),
-        "owned": _held(row["owned"]),
-        "assigned": _held(row["assigned"]),
-    }
-    return GenerationMember(**(row | known))
-
-
-def _held(pairs: list[tuple[str, list[int]]]) -> Held:
-    return {topic: tuple(numbers) for topic, numbers in pairs}

@@ -29,6 +29,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "32m",
     "spark.sql.parquet.compression.codec": "zstd",
     # else INT96, which only Spark reads well
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rota.pipeline import schema
+from rota.pipeline import generation, schema
 from rota.pipeline.bygroup import Part, each_group
 from rota.replay.advice import advise
 from rota.replay.fact import Cause, Generation
@@ -43,11 +43,12 @@ def _group(
     parts: Iterable[Part], topic_ids: Mapping[str, bytes], since: int | None
 ) -> Iterator[pa.RecordBatch]:
     made: list[Generation] = []
+    reader = generation.Reader()
     causes: dict[tuple[int, int], Cause] = {}
     rollouts: dict[tuple[int, int], str] = {}
     for table, rows in parts:
         if table == "generations":
-            made += schema.generations(rows)
+            made += reader.read(rows)
             continue
         for row in rows.to_pylist():
             key = (row["life"], row["to_generation"])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from rota.replay.fact import Held
+from rota.replay.fact import Generation, Held, LogLine
 
 Commits: TypeAlias = Mapping[tuple[str, int], npt.NDArray[np.int64]]
 """The times of each partition's commits, in ascending order."""
+Codes: TypeAlias = npt.NDArray[np.int32]
+Numbers: TypeAlias = npt.NDArray[np.int64]
 LATEST = np.iinfo(np.int64).max
 AT_ONCE = 10
 """Commits so close to each other are one."""
@@ -19,6 +21,8 @@ BEATS = 4
 """So many times in a row it must have been the same, to speak of a rhythm."""
 STEADY = 1.25
 """By how much the longest time between two commits may exceed the shortest."""
+LAST = 64
+"""No more of a partition's commits are looked at for a rhythm."""
 EARLY = 0.9
 """A commit that comes before this share of the shortest time is out of the rhythm."""
 
@@ -54,10 +58,35 @@ def is_out_of_rhythm(commits: Commits, held: Held, until: int, since: int) -> bo
     ]
     if not found:
         return False
-    times = np.unique(np.concatenate([one[-64:] for one in found]))
+    times = np.unique(np.concatenate([one[-LAST:] for one in found]))
     gaps = np.diff(times)
     gaps = gaps[gaps > AT_ONCE]
     if len(gaps) <= BEATS:
         return False
     last, before = gaps[-1], gaps[-1 - BEATS : -1]
     return bool(before.max() <= before.min() * STEADY and last < before.min() * EARLY)
+
+
+def moments(generations: Iterable[Generation], lines: Iterable[LogLine]) -> Numbers:
+    """The times up to which commits are asked for, to explain the steps between generations."""
+    found = {line.at for line in lines}
+    for generation in generations:
+        found.add(generation.at)
+        if generation.state_at is not None:
+            found.add(generation.state_at)
+    return np.array(sorted(found), dtype=np.int64)
+
+
+def telling(partition: Codes, at: Numbers, asked: Numbers) -> npt.NDArray[np.intp]:
+    """The commits that can make a difference, by partition and time.
+
+    Those are a partition's last ones up to each moment that is asked for, and up to the end.
+    """
+    order = np.lexsort((at, partition))
+    partition, at = partition[order], at[order]
+    before = np.searchsorted(asked, at)
+    changes = (np.diff(partition) != 0) | (np.diff(before) != 0)
+    ends = np.append(np.flatnonzero(changes) + 1, len(order))
+    sizes = np.diff(ends, prepend=0)
+    kept = np.repeat(ends, sizes) - np.arange(len(order)) <= LAST
+    return order[kept]

@@ -13,7 +13,7 @@ class Course:
 
     def __init__(self, group: str) -> None:
         self.group = group
-        self.generations: list[Generation] = []
+        self._made: list[Generation] = []
         self.ledger = Ledger()
         self.life = 0
         self.last: Generation | None = None
@@ -21,8 +21,13 @@ class Course:
 
     def add(self, generation: Generation) -> None:
         """A generation was saved."""
-        self.generations.append(generation)
+        self._made.append(generation)
         self.last = generation
+
+    def take(self) -> list[Generation]:
+        """Those that were saved since they were last taken."""
+        made, self._made = self._made, []
+        return made
 
     def begin_anew(self, at: int) -> None:
         """What follows has numbers of its own, and nobody of before is in it."""

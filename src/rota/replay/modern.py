@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from operator import is_
 
 from rota.formats.javahash import hash_map_order
 from rota.model.entry import (
@@ -71,6 +72,8 @@ class Modern:
         """Members that came back under a vacant static id, and have no target yet."""
         self._worked = False
         """There was a target for somebody since the group was last empty."""
+        self._made: dict[str, tuple[tuple[object, ...], GenerationMember]] = {}
+        """Members with what they were made of: most are the same in the next generation."""
 
     def see(self, written: Written, entry: ModernEntry) -> None:  # noqa: C901, PLR0912 (one case each)
         """An entry of the group, but for its tombstone."""
@@ -190,16 +193,32 @@ class Modern:
         if saved is None:
             return GenerationMember(member_id=member_id, assigned=target, problem=NOT_THERE)
         current = self._current.get(member_id)
+        matched = self._regexes.get(saved.regex or "", ())
+        parts = (saved, target, current, matched)
+        known = self._made.get(member_id)
+        if known is not None and all(map(is_, known[0], parts)):
+            return known[1]
+        made = self._built(saved, target, current, matched)
+        self._made[member_id] = parts, made
+        return made
+
+    def _built(
+        self,
+        saved: MembershipSaved,
+        target: Held,
+        current: CurrentSaved | None,
+        matched: tuple[str, ...],
+    ) -> GenerationMember:
         classic = saved.classic if is_classic(saved) else None
         return GenerationMember(
-            member_id=member_id,
+            member_id=saved.member_id,
             static_id=saved.static_id,
             client_id=saved.client_id,
             client_host=saved.client_host,
             session_timeout=None if classic is None else classic.session_timeout,
             rebalance_timeout=saved.rebalance_timeout,
             rack=saved.rack,
-            topics=tuple(sorted({*saved.topics, *self._regexes.get(saved.regex or "", ())})),
+            topics=tuple(sorted({*saved.topics, *matched})),
             owned=self._owned(current),
             owned_generation=None if current is None or current.epoch < 1 else current.epoch,
             assigned=target,

@@ -36,13 +36,14 @@ class Ledger:
         self._held: dict[str, Held] = {}
         self._generation: dict[str, int] = {}
         """The last one in which a member had what it has."""
-        self._tenures: list[_Tenure] = []
         self._open: dict[tuple[str, int, str], _Tenure] = {}
         self._ended: dict[tuple[str, int, str], _Tenure] = {}
+        """Those that ended just now: they may go on."""
+        self._over: list[_Tenure] = []
 
     def hold(self, member: GenerationMember, held: Held, at: int, generation: int) -> None:
         """From now on a member has just these partitions."""
-        self._now = max(self._now, at)
+        self._pass(at)
         member_id = member.member_id
         had = self._held.get(member_id, NOTHING)
         self._owners[member_id] = member
@@ -62,23 +63,28 @@ class Ledger:
 
     def drop(self, member_id: str, at: int) -> None:
         """A member has nothing any more."""
-        self._now = max(self._now, at)
+        self._pass(at)
         for topic, partition in sorted(_pairs(self._held.pop(member_id, NOTHING))):
             self._end((topic, partition, member_id))
 
+    def _pass(self, at: int) -> None:
+        """Time goes by: what ended before is over."""
+        if at > self._now:
+            self._now = at
+            self._over += (one for one in self._ended.values() if one.until != one.since)
+            self._ended.clear()
+
     def _begin(self, key: tuple[str, int, str], generation: int) -> None:
         ended = self._ended.pop(key, None)
-        if ended is not None and ended.until == self._now:
+        if ended is not None:
             # taken and given in the same moment: a group that became one of the other kind
             ended.until = None
             self._open[key] = ended
             return
         topic, partition, member_id = key
-        tenure = _Tenure(
+        self._open[key] = _Tenure(
             self._owners[member_id], topic, partition, self._now, generation, generation
         )
-        self._open[key] = tenure
-        self._tenures.append(tenure)
 
     def _end(self, key: tuple[str, int, str]) -> None:
         tenure = self._open.pop(key)
@@ -86,27 +92,40 @@ class Ledger:
         tenure.to_generation = self._generation[key[2]]
         self._ended[key] = tenure
 
-    def rows(self, group: str) -> list[Ownership]:
-        """All that was written up, by partition and time; what is still held has no end."""
+    def ended(self) -> int:
+        """How many there are that are over, and were not taken yet."""
+        return len(self._over)
+
+    def take_ended(self, group: str) -> list[Ownership]:
+        """What was written up and is over, by partition and time; it is forgotten here."""
+        over, self._over = self._over, []
+        return _rows(group, over)
+
+    def close(self, group: str) -> list[Ownership]:
+        """All that was not taken yet; what is still held has no end."""
         for (_, _, member_id), tenure in self._open.items():
             tenure.to_generation = self._generation[member_id]
-        lasting = (tenure for tenure in self._tenures if tenure.until != tenure.since)
-        return [
-            Ownership(
-                group=group,
-                topic=tenure.topic,
-                partition=tenure.partition,
-                member_id=tenure.owner.member_id,
-                client_id=tenure.owner.client_id,
-                client_host=tenure.owner.client_host,
-                static_id=tenure.owner.static_id,
-                since=tenure.since,
-                until=tenure.until,
-                from_generation=tenure.from_generation,
-                to_generation=tenure.to_generation,
-            )
-            for tenure in sorted(lasting, key=_order)
-        ]
+        just = (one for one in self._ended.values() if one.until != one.since)
+        return _rows(group, [*self._over, *just, *self._open.values()])
+
+
+def _rows(group: str, tenures: list[_Tenure]) -> list[Ownership]:
+    return [
+        Ownership(
+            group=group,
+            topic=tenure.topic,
+            partition=tenure.partition,
+            member_id=tenure.owner.member_id,
+            client_id=tenure.owner.client_id,
+            client_host=tenure.owner.client_host,
+            static_id=tenure.owner.static_id,
+            since=tenure.since,
+            until=tenure.until,
+            from_generation=tenure.from_generation,
+            to_generation=tenure.to_generation,
+        )
+        for tenure in sorted(tenures, key=_order)
+    ]
 
 
 def _pairs(held: Held) -> set[tuple[str, int]]:

@@ -1,0 +1,60 @@
+"""The commits that are kept answer as all of them would."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.replay.commit import (
+    LAST,
+    LATEST,
+    Codes,
+    Commits,
+    Numbers,
+    is_out_of_rhythm,
+    latest,
+    telling,
+)
+
+PARTITIONS = 3
+HELD = {"t": tuple(range(PARTITIONS))}
+
+
+def by_partition(partition: Codes, at: Numbers) -> Commits:
+    return {("t", number): np.sort(at[partition == number]) for number in range(PARTITIONS)}
+
+
+def beats(gap: int, count: int, begin: int) -> list[int]:
+    return [begin + gap * number for number in range(count)]
+
+
+rhythms = st.builds(beats, st.sampled_from([3, 50, 1000]), st.integers(0, 150), st.integers(0, 500))
+commits = st.lists(
+    st.tuples(st.integers(0, PARTITIONS - 1), rhythms | st.lists(st.integers(0, 9_000))),
+    max_size=6,
+).map(lambda told: [(number, at) for number, times in told for at in times])
+
+
+@given(commits, st.lists(st.integers(0, 9_000), max_size=5).map(sorted))
+def test_what_is_not_kept_makes_no_difference(
+    given_: list[tuple[int, int]], asked: list[int]
+) -> None:
+    partition = np.array([number for number, _ in given_], dtype=np.int32)
+    at = np.array([time for _, time in given_], dtype=np.int64)
+    kept = telling(partition, at, np.array(asked, dtype=np.int64))
+    every, some = by_partition(partition, at), by_partition(partition[kept], at[kept])
+    for until in (*asked, LATEST):
+        assert latest(every, HELD, until) == latest(some, HELD, until)
+        for since in (-1, *asked):
+            assert latest(every, HELD, until, since) == latest(some, HELD, until, since)
+            expected = is_out_of_rhythm(every, HELD, until, since)
+            assert expected == is_out_of_rhythm(some, HELD, until, since)
+
+
+def test_few_of_many_commits_between_two_moments_are_kept() -> None:
+    at = np.arange(100_000, dtype=np.int64)
+    kept = telling(np.zeros(len(at), dtype=np.int32), at, np.array([500, 70_000]))
+    assert len(kept) == 3 * LAST
+    assert at[kept].max() == 99_999
+    assert {500, 70_000} <= set(at[kept].tolist())
