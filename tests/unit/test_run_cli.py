@@ -119,3 +119,13 @@ def test_other_commands_load_no_spark(words: list[str]) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("address", ["sc://127.0.0.1:1", "sc://127.0.0.1:many"])
+def test_nobody_at_the_address_of_spark_connect(
+    capsys: pytest.CaptureFixture[str], segments: Path, tmp_path: Path, address: str
+) -> None:
+    words = ("--segments", str(segments), "--out", str(tmp_path / "out"), "--master", address)
+    code, text = said(capsys, *words)
+    assert code == 3
+    assert "Spark Connect cannot be reached" in last_line(text)

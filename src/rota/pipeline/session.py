@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -22,6 +24,9 @@ LOCAL = "local[*]"
 FOLDER = "rota-spark-"
 """How a session's folder for temporary files begins; the number of its process follows."""
 CONNECT = "sc://"
+CONNECT_PORT = 15002
+PATIENCE = 10.0
+"""Seconds to wait for a server to answer the phone."""
 HEAP = "2g"
 """Of the one JVM of a local session: shuffles beyond it go to disk."""
 
@@ -101,6 +106,7 @@ def _opened(master: str, folder: Path, *, large: bool) -> AbstractContextManager
 
 @contextmanager
 def _connected(address: str) -> Iterator[SparkSession]:
+    _reach(address)
     try:
         spark = SparkSession.builder.remote(address).getOrCreate()
         spark.range(1).count()
@@ -117,6 +123,16 @@ def _connected(address: str) -> Iterator[SparkSession]:
         finally:
             with suppress(PySparkException):
                 spark.stop()
+
+
+def _reach(address: str) -> None:
+    """Whether anybody is there at all: Spark's client would try for minutes before it says."""
+    try:
+        place = urlsplit(address)
+        where = (place.hostname or "", place.port or CONNECT_PORT)
+        socket.create_connection(where, timeout=PATIENCE).close()
+    except (OSError, ValueError) as error:
+        raise Unreachable(f"{address}: Spark Connect cannot be reached: {error}") from error
 
 
 @contextmanager

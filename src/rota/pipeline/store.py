@@ -125,7 +125,7 @@ def begin(out: str) -> Iterator[Store]:
     :raises InputError: the folder is no place for tables
     :raises Unreachable: another run is writing to it
     """
-    folder = checked(out)
+    folder = checked(out).absolute()  # Spark may run elsewhere
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         shown = _shown(folder)
