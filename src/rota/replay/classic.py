@@ -16,6 +16,8 @@ from rota.replay.ownership import NOTHING
 
 CONSUMER = "consumer"
 """The protocol type whose bytes are subscriptions and assignments."""
+LIBRARIES = 10_000
+"""So many members' libraries are remembered."""
 STICKY, COOPERATIVE = "sticky", "cooperative-sticky"
 
 
@@ -24,8 +26,12 @@ class Classic:
 
     def __init__(self, course: Course) -> None:
         self._course = course
+        self._strategy = ""
+        self._known: dict[str, tuple[SavedMember, GenerationMember]] = {}
+        """The consumers of the generation before, as they were saved and read: who is the same in
+        the next is the same object."""
         self._read: dict[bytes, Held | FormatError] = {}
-        """Assignments by their bytes: most members keep theirs from one generation to the next."""
+        """Its assignments by their bytes."""
         self._libraries: dict[Signs, str | None] = {}
 
     def see(self, written: Written, entry: GroupSaved, *, converted: bool) -> None:
@@ -59,12 +65,26 @@ class Classic:
         if entry.protocol_type != CONSUMER:
             return tuple(_member(one) for one in saved)
         strategy = entry.protocol or ""
-        told = subscription.decode_all([(one.subscription, one.static_id) for one in saved])
-        owned = _owned(strategy, told)
-        return tuple(
+        found = [self._same(strategy, one) for one in saved]
+        new = [one for one, known in zip(saved, found, strict=True) if known is None]
+        told = subscription.decode_all([(one.subscription, one.static_id) for one in new])
+        made = (
             self._consumer(entry.group, strategy, *piece)
-            for piece in zip(saved, told, owned, strict=True)
+            for piece in zip(new, told, _owned(strategy, told), strict=True)
         )
+        members = tuple([next(made) if known is None else known for known in found])
+        # of those who are gone nothing is kept: a group may live long
+        self._strategy = strategy
+        self._known = {pair[0].member_id: pair for pair in zip(saved, members, strict=True)}
+        self._read = {data: self._read[data] for one in saved if (data := one.assignment)}
+        if len(self._libraries) > LIBRARIES:
+            self._libraries.clear()
+        return members
+
+    def _same(self, strategy: str, saved: SavedMember) -> GenerationMember | None:
+        """A member that is as it was in the generation before."""
+        known = self._known.get(saved.member_id) if strategy == self._strategy else None
+        return known[1] if known is not None and known[0] == saved else None
 
     def _consumer(
         self,
@@ -130,6 +150,9 @@ def held(partitions: Partitions | Iterable[tuple[str, int]]) -> Held:
     if isinstance(partitions, Partitions):
         if not len(partitions):
             return NOTHING
+        numbers = partitions.numbers
+        if len(partitions.names) == 1 and bool((numbers[1:] > numbers[:-1]).all()):
+            return {partitions.names[0]: tuple(numbers.tolist())}
         found: Mapping[str, Sequence[int]] = partitions.by_topic()
     else:
         found = _grouped(partitions)
