@@ -238,12 +238,13 @@ def _left_consumer_group(
         line.what == "joined" and line.member_id == member.member_id
         for line in islice(seen.lines, seen.calls[0], None)
     )
+    # where nobody commits, that it did not says nothing
+    is_quiet = is_quiet and latest(seen.commits, member.assigned) is not None
     if is_back and is_quiet:
         return Cause.SLOW_POLL, None, f"{said} It came back under the same id."
     if is_back:  # or it had unsubscribed
         return Cause.UNKNOWN, Cause.SLOW_POLL, f"{said} It came back under the same id."
-    # where nobody commits, that it did not says nothing
-    if is_quiet and latest(seen.commits, member.assigned) is not None:
+    if is_quiet:
         return Cause.UNKNOWN, Cause.SLOW_POLL, f"{said} It had not committed for long."
     return Cause.LEFT, None, said
 
