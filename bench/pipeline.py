@@ -35,14 +35,18 @@ def on_spark(segments: Path, out: Path) -> tuple[float, int]:
     """Seconds, and the largest memory of a Python worker, in bytes."""
     command = [sys.executable, "-m", "rota", "run", "--segments", str(segments), "--out", str(out)]
     start = time.monotonic()
-    with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE) as running:
+    # a file, not a pipe: nobody reads while it runs, and a pipe that is full would stop it
+    with (
+        tempfile.TemporaryFile() as printed,
+        subprocess.Popen([*command, "--json"], stdout=printed) as running,
+    ):
         peak = 0
-        assert running.stdout is not None
         while running.poll() is None:
             peak = max([peak, *_worker_peaks(running.pid)])
             time.sleep(ASK_EVERY)
         seconds = time.monotonic() - start
-        found = json.load(running.stdout)
+        printed.seek(0)
+        found = json.load(printed)
     assert running.returncode == 0
     assert found["generations"] == journal_folder.GROUPS * journal_folder.GENERATIONS
     return seconds, peak
