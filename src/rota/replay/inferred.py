@@ -139,7 +139,7 @@ def _cause(case: _Case) -> _Told:
 def _came(case: _Case) -> tuple[Cause | None, str]:
     """Members came, and nobody went."""
     differs, who = case.differs, _named(case.differs.came, "joined")
-    if differs.resubscribed or differs.grown or differs.shrunk:
+    if not differs.same_work:
         return None, f"{who}, and more has changed"
     return Cause.JOINED, who
 
@@ -171,7 +171,7 @@ def _same_members(case: _Case) -> tuple[Cause | None, str]:
 def _went(case: _Case) -> tuple[Cause | None, str]:
     """Members went, and nobody came."""
     differs, who = case.differs, _named(case.differs.went, "gone")
-    if differs.resubscribed or differs.grown:
+    if not differs.same_work:
         return None, f"{who}, and more has changed"
     if Kind.CONSUMER in (case.before.kind, case.first.kind):
         return None, f"{who}: by itself or put out"

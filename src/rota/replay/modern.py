@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from operator import is_
 
+from rota.assignors import server
 from rota.formats.javahash import hash_map_order
 from rota.model.entry import (
     CurrentForgotten,
@@ -37,8 +38,6 @@ from rota.replay.fact import Generation, GenerationMember, Held, Kind, Mark, Wri
 from rota.replay.library import Signs, library
 from rota.replay.ownership import NOTHING
 
-DEFAULT_ASSIGNOR = "uniform"
-"""What the broker takes where no member asks for another."""
 STATIC_LEFT = -2
 """The epoch of a static member that left and may come back."""
 NOT_THERE = "its subscription is not in the evidence"
@@ -183,7 +182,7 @@ class Modern:
         """
         asked = Counter(one.assignor for one in self._members.values() if one.assignor)
         if not asked:
-            return DEFAULT_ASSIGNOR
+            return server.DEFAULT
         names = sorted(asked)
         return max((names[place] for place in hash_map_order(names)), key=asked.__getitem__)
 
