@@ -88,10 +88,15 @@ def encode(  # noqa: PLR0913, each is a field of the head
         *(newest if append_time is None else append_time, producer_id, producer_epoch),
         *(base_sequence, len(kept)),
     )
+    return _sealed(fields, body)
+
+
+def _sealed(fields: tuple[int, ...], body: bytes) -> bytes:
+    """Head and body with their checksum."""
     try:
         batch = bytearray(HEAD.pack(*fields))
     except struct.error as error:
-        raise FormatError(f"batch at offset {first}: a field does not fit: {error}") from None
+        raise FormatError(f"batch at offset {fields[0]}: a field does not fit: {error}") from None
     batch += body
     CHECKSUM.pack_into(batch, CHECKSUM_AT, checksum(memoryview(batch)[ATTRIBUTES_AT:]))
     return bytes(batch)
