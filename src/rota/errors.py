@@ -7,10 +7,12 @@
     │   ├── UnknownStrategy     no such strategy, or it cannot be loaded
     │   └── UnknownSolver       no such solver of the sticky family
     ├── Unreachable             what is needed cannot be reached or read: a file, a server, Java
+    │   └── DiskError           the machine refused to read or write a file of the data folder
     ├── FormatError             bytes that do not follow their format
     ├── StrategyError           a strategy did not do its duty
     │   ├── StrategyFailed      it raised
     │   └── BrokenRule          its result breaks a rule of a valid assignment
+    ├── Refused                 a broker refuses what a request asks for; carries Kafka's code
     └── GroupError              a group's coordinator refused; carries Kafka's code
         ├── CommitFailed        the member is no longer of the generation it commits for
         ├── RebalanceInProgress     a commit came in the middle of a rebalance: poll, then commit
@@ -25,20 +27,28 @@ import enum
 
 
 class Code(enum.IntEnum):
-    """Kafka's error codes, those that a group's coordinator gives and its members meet."""
+    """Kafka's error codes: those that a broker of one node gives, and that clients meet."""
 
-    NONE = 0
     UNKNOWN = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
     MESSAGE_TOO_LARGE = 10
     OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
     RECORD_LIST_TOO_LARGE = 18
     NOT_ENOUGH_REPLICAS = 19
+    INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
     INCONSISTENT_GROUP_PROTOCOL = 23
     INVALID_GROUP_ID = 24
@@ -48,15 +58,48 @@ class Code(enum.IntEnum):
     INVALID_COMMIT_OFFSET_SIZE = 28
     TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
     INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
     KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    TOPIC_DELETION_DISABLED = 73
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
+    PRODUCER_FENCED = 90
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
 
 
 class RotaError(Exception):
@@ -77,6 +120,15 @@ class UnknownSolver(InputError):
 
 class Unreachable(RotaError):
     """What is needed cannot be reached or read. The message says what to do."""
+
+
+class DiskError(Unreachable):
+    """The machine refused to read or write a file. The message names the file and the reason."""
+
+    def __init__(self, message: str, *, full: bool = False) -> None:
+        super().__init__(message)
+        self.full = full
+        """There is no space left."""
 
 
 class FormatError(RotaError):
@@ -102,6 +154,14 @@ class BrokenRule(StrategyError):
 
     def __reduce__(self) -> tuple[type[BrokenRule], tuple[str, str, str]]:
         return type(self), (self.strategy, self.rule, self.detail)
+
+
+class Refused(RotaError):
+    """A broker refuses what a request asks for; the message may be sent to the client."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class GroupError(RotaError):

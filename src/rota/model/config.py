@@ -28,6 +28,11 @@ def _number(
     return value
 
 
+def _choice(key: str, default: str, *others: str) -> str:
+    value: str = field(default=default, metadata={"key": key, "choices": (default, *others)})
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
     """What a broker's operator sets for groups. Times are in milliseconds."""
@@ -93,7 +98,64 @@ class MemberConfig:
         return ()
 
 
-def _check(config: GroupConfig | MemberConfig) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """What is set for a topic. Times are in milliseconds; -1 is no limit where Kafka says so."""
+
+    cleanup_policy: str = _choice("cleanup.policy", "delete", "compact", "compact,delete", "")
+    delete_retention: int = _number("delete.retention.ms", DAY, most=LONG)
+    file_delete_delay: int = _number("file.delete.delay.ms", MINUTE, most=LONG)
+    flush_messages: int = _number("flush.messages", LONG, least=1, most=LONG)
+    flush_interval: int = _number("flush.ms", LONG, most=LONG)
+    index_interval: int = _number("index.interval.bytes", 4_096)
+    max_compaction_lag: int = _number("max.compaction.lag.ms", LONG, least=1, most=LONG)
+    max_message_bytes: int = _number("max.message.bytes", 1_048_588)
+    timestamps_after: int = _number("message.timestamp.after.max.ms", 60 * MINUTE, most=LONG)
+    timestamps_before: int = _number("message.timestamp.before.max.ms", LONG, most=LONG)
+    timestamp_type: str = _choice("message.timestamp.type", "CreateTime", "LogAppendTime")
+    min_compaction_lag: int = _number("min.compaction.lag.ms", 0, most=LONG)
+    retention_bytes: int = _number("retention.bytes", -1, least=-1, most=LONG)
+    retention: int = _number("retention.ms", 7 * DAY, least=-1, most=LONG)
+    segment_bytes: int = _number("segment.bytes", 1 << 30, least=1_048_576)
+    segment_age: int = _number("segment.ms", 7 * DAY, least=1, most=LONG)
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def compacted(self) -> bool:
+        """Old values of a key are removed."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deleted(self) -> bool:
+        """Old segments are removed."""
+        return "delete" in self.cleanup_policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """What a broker's operator sets, but for groups and topics. Times are in milliseconds."""
+
+    node_id: int = _number("node.id", 1)
+    auto_create_topics: bool = field(default=True, metadata={"key": "auto.create.topics.enable"})
+    default_partitions: int = _number("num.partitions", 1, least=1)
+    offsets_partitions: int = _number("offsets.topic.num.partitions", 50, least=1)
+    offsets_segment_bytes: int = _number("offsets.topic.segment.bytes", 100 << 20, least=1)
+    max_request_bytes: int = _number("socket.request.max.bytes", 100 << 20, least=1)
+    max_fetch_bytes: int = _number("fetch.max.bytes", 55 << 20, least=1_024)
+    max_connections: int = _number("max.connections", INT)
+    idle_connection: int = _number("connections.max.idle.ms", 10 * MINUTE, most=LONG)
+    retention_check: int = _number("log.retention.check.interval.ms", 5 * MINUTE, least=1)
+    checkpoint_interval: int = _number("log.flush.offset.checkpoint.interval.ms", MINUTE, least=1)
+    cleaner_backoff: int = _number("log.cleaner.backoff.ms", 15_000, most=LONG)
+    producer_expiration: int = _number("producer.id.expiration.ms", DAY, least=1)
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+def _check(config: GroupConfig | MemberConfig | TopicConfig | BrokerConfig) -> None:
     """Refuses numbers out of bounds, and texts that no request could carry."""
     for each in fields(config):
         value, about = getattr(config, each.name), each.metadata
@@ -105,5 +167,9 @@ def _check(config: GroupConfig | MemberConfig) -> None:
                 raise InputError(
                     f"{name}: {value!r} is not a whole number from {least} to {most}{unit}"
                 )
+        elif "choices" in about:
+            if value not in about["choices"]:
+                known = ", ".join(map(repr, about["choices"]))
+                raise InputError(f"{name}: {value!r} is none of {known}")
         elif isinstance(value, str) and (problem := misfit(value)):
             raise InputError(f"{name}: {shortened(value)} {problem}")

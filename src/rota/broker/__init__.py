@@ -1,0 +1,1 @@
+"""A Kafka-compatible broker of one node: sans-IO inside, asyncio around it."""

@@ -1,0 +1,167 @@
+"""The broker without its sockets: events in, commands out.
+
+A frame becomes a :class:`~rota.broker.call.Call`, the handler of its API answers it at once or
+later, and the answer becomes a :class:`~rota.broker.event.Send`. What must happen later is an
+alarm; :meth:`Node.next_alarm` says when the shell must come back at the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import assert_never
+
+from rota.broker.call import Call, Client
+from rota.broker.dispatch import Handler
+from rota.broker.event import (
+    Close,
+    Closed,
+    Command,
+    ConnectionId,
+    Done,
+    Event,
+    Log,
+    Opened,
+    Received,
+    Send,
+    Woken,
+)
+from rota.broker.fault import Faults
+from rota.broker.part import ERROR, WARNING, Parts
+from rota.errors import Code, FormatError
+from rota.formats.buffer import Bytes
+from rota.wire.api import Api
+from rota.wire.message import Head, Message, read_head, read_request, write_response
+
+BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
+"""What a client may ask before it has logged in, where it must."""
+
+
+class Node:
+    """Answers requests. It is called by one thread at a time."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        handlers: Mapping[int, Handler],
+        *,
+        faults: Faults | None = None,
+        login_needed: bool = False,
+    ) -> None:
+        self.parts = parts
+        self.faults = Faults() if faults is None else faults
+        self._handlers = handlers
+        self._login_needed = login_needed
+        self._clients: dict[ConnectionId, Client] = {}
+        self._commands: list[Command] = []
+        parts.log = self._log
+
+    def handle(self, event: Event, now: int) -> list[Command]:
+        """What must be done now that this has happened. Alarms that are due ring first."""
+        self.parts.alarms.ring(now)
+        match event:
+            case Opened(connection, host):
+                self._clients[connection] = Client(connection=connection, host=host)
+            case Received(connection, frame):
+                if (client := self._clients.get(connection)) is not None:
+                    self._received(client, frame, now)
+            case Closed(connection):
+                self._clients.pop(connection, None)
+            case Woken():
+                pass
+            case _:
+                assert_never(event)
+        commands, self._commands = self._commands, []
+        return commands
+
+    def next_alarm(self) -> int | None:
+        """When something must happen by itself; None: not before the next event."""
+        return self.parts.alarms.next()
+
+    @property
+    def clients(self) -> list[Client]:
+        """Those that are connected, in the order they came."""
+        return list(self._clients.values())
+
+    def close(self, connection: ConnectionId, reason: str) -> None:
+        """Ends a connection."""
+        if self._clients.pop(connection, None) is not None:
+            self._commands.append(Close(connection, reason))
+
+    def _log(self, level: int, text: str) -> None:
+        self._commands.append(Log(level, text))
+
+    def _received(self, client: Client, frame: Bytes, now: int) -> None:
+        try:
+            head = read_head(frame)
+            handler = self._handler(head)
+            if handler is None:
+                return self._refuse_version(client, head)
+            if self._login_needed and client.user is None and handler.api not in BEFORE_LOGIN:
+                return self._drop(client, f"{handler.api.name} before logging in")
+            client.client_id = head.client_id or ""
+            request = read_request(handler.api, head.version, frame, head.size)
+        except FormatError as error:
+            return self._drop(client, f"a frame of {len(frame)} bytes is no request: {error}")
+        call = Call(
+            api=handler.api,
+            version=head.version,
+            client=client,
+            request=request,
+            now=now,
+            size=len(frame),
+            reply=partial(self._reply, client, handler.api, head),
+        )
+        return self._call(handler, call)
+
+    def _call(self, handler: Handler, call: Call) -> None:
+        answer = partial(self._answer, handler, call)
+        if not self.faults.take(handler, call, answer):
+            answer()
+
+    def _answer(self, handler: Handler, call: Call) -> None:
+        try:
+            handler.handle(self.parts, call)
+        except Exception as error:  # noqa: BLE001 a fault of one request must not end the broker
+            self._log(ERROR, f"{call.api.name} v{call.version}: {type(error).__name__}: {error}")
+            call.answer(handler.refuse(call, Code.UNKNOWN))
+
+    def _handler(self, head: Head) -> Handler | None:
+        handler = self._handlers.get(head.api)
+        return handler if handler is not None and handler.handles(head.version) else None
+
+    def _refuse_version(self, client: Client, head: Head) -> None:
+        """ApiVersions is answered in version 0, which says what there is; else it is the end."""
+        versions = self._handlers[Api.API_VERSIONS]
+        if head.api != Api.API_VERSIONS:
+            return self._drop(client, f"API {head.api} version {head.version} is not offered")
+        reply = partial(self._reply, client, Api.API_VERSIONS, head_of_version_0(head))
+        call = Call(
+            api=Api.API_VERSIONS,
+            version=0,
+            client=client,
+            request=None,
+            now=0,
+            size=0,
+            reply=reply,
+        )
+        return call.answer(versions.refuse(call, Code.UNSUPPORTED_VERSION))
+
+    def _reply(self, client: Client, api: Api, head: Head, response: Message | None) -> None:
+        connection = client.connection
+        if connection not in self._clients:
+            return
+        if response is None:
+            self._commands.append(Done(connection))
+        else:
+            data = write_response(api, head.version, head.correlation, response)
+            self._commands.append(Send(connection, data))
+
+    def _drop(self, client: Client, reason: str) -> None:
+        self._log(WARNING, f"{client.host}: {reason}; the connection is closed")
+        self.close(client.connection, reason)
+
+
+def head_of_version_0(head: Head) -> Head:
+    """The same request, to be answered in version 0."""
+    return Head(head.api, 0, head.correlation, head.client_id, head.size)

@@ -1,0 +1,180 @@
+"""The one door to files: everything in a data folder is read and written through a :class:`Disk`.
+
+Paths are relative to the disk's root, with ``/`` between folder and file. What the machine refuses
+(no space, no permission, an I/O error) is a :class:`~rota.errors.DiskError` that names the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from rota.errors import DiskError
+from rota.formats.buffer import Bytes
+
+OPEN_FILES = 256
+"""So many files are kept open for the next read or write."""
+
+
+class Disk(Protocol):
+    """Files, as storage needs them; the tests have one that tears, loses and flips."""
+
+    def names(self, folder: str) -> list[str]:
+        """What is in a folder, sorted; empty if there is no such folder."""
+
+    def size(self, path: str) -> int | None:
+        """Of a file, in bytes; None if there is none."""
+
+    def read(self, path: str, position: int, size: int) -> bytes:
+        """So many bytes from a position on; fewer where the file ends."""
+
+    def append(self, path: str, data: Bytes) -> None:
+        """Writes behind the last byte; makes the file if there is none.
+
+        A failure may leave a part of it behind: cut it off with :meth:`truncate`.
+        """
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cuts a file off behind so many bytes."""
+
+    def replace(self, path: str, data: Bytes) -> None:
+        """Gives a file new content that outlives a crash: after one it is the old or the new."""
+
+    def rename(self, path: str, to: str) -> None:
+        """Gives a file or a folder another name, in place of what had it before."""
+
+    def make(self, folder: str) -> None:
+        """Makes a folder, and those above it, where there is none."""
+
+    def remove(self, path: str) -> None:
+        """Removes a file, or a folder with all that is in it; nothing happens if it is gone."""
+
+    def sync(self, path: str) -> None:
+        """What was written to a file, or which names a folder has, outlives a loss of power."""
+
+
+class RealDisk:
+    """A folder of this machine."""
+
+    def __init__(self, root: Path, *, open_files: int = OPEN_FILES) -> None:
+        self.root = root
+        self._most_open = open_files
+        self._open: OrderedDict[str, int] = OrderedDict()
+        """Descriptors by path, those used last at the end."""
+
+    def names(self, folder: str) -> list[str]:
+        """What is in a folder, sorted; empty if there is no such folder."""
+        with _named(folder):
+            try:
+                return sorted(path.name for path in (self.root / folder).iterdir())
+            except FileNotFoundError:
+                return []
+
+    def size(self, path: str) -> int | None:
+        """Of a file, in bytes; None if there is none."""
+        with _named(path):
+            try:
+                return (self.root / path).stat().st_size
+            except FileNotFoundError:
+                return None
+
+    def read(self, path: str, position: int, size: int) -> bytes:
+        """So many bytes from a position on; fewer where the file ends."""
+        with _named(path):
+            return os.pread(self._descriptor(path), size, position)
+
+    def append(self, path: str, data: Bytes) -> None:
+        """Writes behind the last byte; makes the file if there is none."""
+        with _named(path):
+            descriptor = self._descriptor(path)
+            left = memoryview(data)
+            while left:
+                left = left[os.write(descriptor, left) :]
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cuts a file off behind so many bytes."""
+        with _named(path):
+            os.ftruncate(self._descriptor(path), size)
+
+    def replace(self, path: str, data: Bytes) -> None:
+        """Gives a file new content that outlives a crash: after one it is the old or the new."""
+        new = f"{path}.tmp"
+        with _named(path):
+            with (self.root / new).open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            self.rename(new, path)
+            self.sync(path.rpartition("/")[0])
+
+    def rename(self, path: str, to: str) -> None:
+        """Gives a file or a folder another name, in place of what had it before."""
+        with _named(path):
+            self._forget(path)
+            self._forget(to)
+            (self.root / path).replace(self.root / to)
+
+    def make(self, folder: str) -> None:
+        """Makes a folder, and those above it, where there is none."""
+        with _named(folder):
+            (self.root / folder).mkdir(parents=True, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        """Removes a file, or a folder with all that is in it; nothing happens if it is gone."""
+        with _named(path), suppress(FileNotFoundError):
+            self._forget(path)
+            where = self.root / path
+            if where.is_dir():
+                shutil.rmtree(where)
+            else:
+                where.unlink()
+
+    def sync(self, path: str) -> None:
+        """What was written to a file, or which names a folder has, outlives a loss of power."""
+        with _named(path):
+            if not (self.root / path).is_dir():
+                os.fsync(self._descriptor(path))
+                return
+            folder = os.open(self.root / path, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def close(self) -> None:
+        """Lets go of all files."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def _descriptor(self, path: str) -> int:
+        descriptor = self._open.get(path)
+        if descriptor is None:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            descriptor = os.open(self.root / path, flags, 0o644)
+            if len(self._open) >= self._most_open:
+                os.close(self._open.popitem(last=False)[1])
+            self._open[path] = descriptor
+        else:
+            self._open.move_to_end(path)
+        return descriptor
+
+    def _forget(self, path: str) -> None:
+        inside = f"{path}/"
+        for name in [name for name in self._open if name == path or name.startswith(inside)]:
+            os.close(self._open.pop(name))
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        raise DiskError(f"{path or 'the data folder'}: {reason}", full=full) from error

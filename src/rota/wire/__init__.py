@@ -1,0 +1,1 @@
+"""Frames and API messages of Kafka's protocol."""
