@@ -208,6 +208,13 @@ def test_a_message_of_very_many_elements_is_refused() -> None:
     assert "topics.partitions has 150000 elements: a message may have 250000" in said
 
 
+def test_a_version_without_a_schema_is_refused() -> None:
+    assert "no ProduceRequest of version 2" in refusal(Api.PRODUCE, 2, bytes(100))
+    assert "no HeartbeatRequest of version 5" in refusal(Api.HEARTBEAT, 5, bytes(100))
+    with pytest.raises(TypeError, match="no HeartbeatResponse of version 5"):
+        write_response(Api.HEARTBEAT, 5, 1, HeartbeatResponse())
+
+
 # Responses
 
 
@@ -305,9 +312,15 @@ def test_where_the_library_is_missing_its_name_is_said(
 ) -> None:
     (tmp_path / "kafka").mkdir()  # some other package of that name
     monkeypatch.setattr(sys, "path", [os.fspath(tmp_path)])
+    monkeypatch.delitem(sys.modules, "kafka", raising=False)
     schema.folder.cache_clear()
     try:
         with pytest.raises(Unreachable, match=r"kafka-python 3.*pip install 'rota\[broker\]'"):
             schema.load("FetchRequest")
     finally:
         schema.folder.cache_clear()
+
+
+def test_a_schema_that_the_library_does_not_have_is_named() -> None:
+    with pytest.raises(Unreachable, match="no schema of NoSuchRequest"):
+        schema.load("NoSuchRequest")

@@ -63,7 +63,6 @@ class _Writer:
         """Numbers not yet read: format, target, and the field they are for."""
 
     def begin(self) -> None:
-        self._out.line("view = memoryview(data)")
         self._out.line(f"room = {MOST_ELEMENTS}")
 
     def end(self, found: str) -> None:
@@ -128,8 +127,10 @@ class _Writer:
             if kind == "string":
                 # what is no UTF-8 gets replacement characters, as in Kafka
                 out.line(f'{target} = str(data[pos - n:pos], "utf-8", "replace")')
+            elif kind == "records":
+                out.line(f"{target} = memoryview(data)[pos - n:pos]")
             else:
-                out.line(f"{target} = view[pos - n:pos]")
+                out.line(f"{target} = bytes(data[pos - n:pos])")
 
     def _array(self, field: Field, target: str, *, nullable: bool) -> None:
         out = self._out
