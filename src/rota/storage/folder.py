@@ -110,7 +110,7 @@ class Folder:
         self._disk.replace(CLEAN, json.dumps(content, separators=(",", ":")).encode())
 
 
-def open_folder(
+def open_folder(  # noqa: PLR0913, what a start is told
     disk: Disk,
     *,
     node_id: int,
