@@ -1,132 +1,88 @@
-"""The only door to the library that reads and writes API messages."""
+"""Requests and responses: their classes, and how they are read and written.
+
+A message is an object with its schema's fields, in snake case; structs within it are made by
+classes that are attributes of the message's class. An id is 16 bytes, :data:`NO_ID` where there is
+none. Bytes in a message that was read are views of its frame.
+"""
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Any, TypeAlias
-
-import kafka.protocol.admin
-import kafka.protocol.consumer
-import kafka.protocol.metadata
-import kafka.protocol.producer
-import kafka.protocol.sasl
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from rota.errors import FormatError
 from rota.formats.buffer import Bytes
+from rota.wire import schema
 from rota.wire.api import Api
+from rota.wire.decoder import Decode, decoder, skip_tags
+from rota.wire.encoder import Encode, encoder
+from rota.wire.record import Record, message_class
+from rota.wire.source import field_at
 
 Message: TypeAlias = Any
-"""A request or response: fields by their names in Kafka's schemas, in snake case."""
+"""A request or response."""
+Pair: TypeAlias = tuple[Any, Any]
 
-_HEAD = struct.Struct(">hhih")
-_MODULES = (
-    kafka.protocol.admin,
-    kafka.protocol.consumer,
-    kafka.protocol.metadata,
-    kafka.protocol.producer,
-    kafka.protocol.sasl,
+NO_ID: Final = schema.NO_ID
+"""The id of no topic."""
+
+_classes: dict[Api, Pair] = {}
+
+
+def _classes_of(api: Api) -> Pair:
+    """The classes of an API's request and response."""
+    name = "".join(word.capitalize() for word in api.name.split("_"))
+    _classes[api] = (
+        message_class(schema.load(f"{name}Request")),
+        message_class(schema.load(f"{name}Response")),
+    )
+    return _classes[api]
+
+
+ProduceRequest, ProduceResponse = _classes_of(Api.PRODUCE)
+FetchRequest, FetchResponse = _classes_of(Api.FETCH)
+ListOffsetsRequest, ListOffsetsResponse = _classes_of(Api.LIST_OFFSETS)
+MetadataRequest, MetadataResponse = _classes_of(Api.METADATA)
+OffsetCommitRequest, OffsetCommitResponse = _classes_of(Api.OFFSET_COMMIT)
+OffsetFetchRequest, OffsetFetchResponse = _classes_of(Api.OFFSET_FETCH)
+FindCoordinatorRequest, FindCoordinatorResponse = _classes_of(Api.FIND_COORDINATOR)
+JoinGroupRequest, JoinGroupResponse = _classes_of(Api.JOIN_GROUP)
+HeartbeatRequest, HeartbeatResponse = _classes_of(Api.HEARTBEAT)
+LeaveGroupRequest, LeaveGroupResponse = _classes_of(Api.LEAVE_GROUP)
+SyncGroupRequest, SyncGroupResponse = _classes_of(Api.SYNC_GROUP)
+DescribeGroupsRequest, DescribeGroupsResponse = _classes_of(Api.DESCRIBE_GROUPS)
+ListGroupsRequest, ListGroupsResponse = _classes_of(Api.LIST_GROUPS)
+SaslHandshakeRequest, SaslHandshakeResponse = _classes_of(Api.SASL_HANDSHAKE)
+ApiVersionsRequest, ApiVersionsResponse = _classes_of(Api.API_VERSIONS)
+CreateTopicsRequest, CreateTopicsResponse = _classes_of(Api.CREATE_TOPICS)
+DeleteTopicsRequest, DeleteTopicsResponse = _classes_of(Api.DELETE_TOPICS)
+DeleteRecordsRequest, DeleteRecordsResponse = _classes_of(Api.DELETE_RECORDS)
+InitProducerIdRequest, InitProducerIdResponse = _classes_of(Api.INIT_PRODUCER_ID)
+OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse = _classes_of(Api.OFFSET_FOR_LEADER_EPOCH)
+DescribeConfigsRequest, DescribeConfigsResponse = _classes_of(Api.DESCRIBE_CONFIGS)
+AlterConfigsRequest, AlterConfigsResponse = _classes_of(Api.ALTER_CONFIGS)
+SaslAuthenticateRequest, SaslAuthenticateResponse = _classes_of(Api.SASL_AUTHENTICATE)
+CreatePartitionsRequest, CreatePartitionsResponse = _classes_of(Api.CREATE_PARTITIONS)
+DeleteGroupsRequest, DeleteGroupsResponse = _classes_of(Api.DELETE_GROUPS)
+IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse = _classes_of(
+    Api.INCREMENTAL_ALTER_CONFIGS
+)
+ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse = _classes_of(
+    Api.LIST_PARTITION_REASSIGNMENTS
+)
+OffsetDeleteRequest, OffsetDeleteResponse = _classes_of(Api.OFFSET_DELETE)
+DescribeClusterRequest, DescribeClusterResponse = _classes_of(Api.DESCRIBE_CLUSTER)
+DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse = _classes_of(
+    Api.DESCRIBE_TOPIC_PARTITIONS
 )
 
-
-def _class(name: str) -> Any:  # noqa: ANN401 the library's classes are made at run time
-    return next(getattr(module, name) for module in _MODULES if hasattr(module, name))
-
-
-ProduceRequest: Any = _class("ProduceRequest")
-ProduceResponse: Any = _class("ProduceResponse")
-FetchRequest: Any = _class("FetchRequest")
-FetchResponse: Any = _class("FetchResponse")
-ListOffsetsRequest: Any = _class("ListOffsetsRequest")
-ListOffsetsResponse: Any = _class("ListOffsetsResponse")
-MetadataRequest: Any = _class("MetadataRequest")
-MetadataResponse: Any = _class("MetadataResponse")
-OffsetCommitRequest: Any = _class("OffsetCommitRequest")
-OffsetCommitResponse: Any = _class("OffsetCommitResponse")
-OffsetFetchRequest: Any = _class("OffsetFetchRequest")
-OffsetFetchResponse: Any = _class("OffsetFetchResponse")
-FindCoordinatorRequest: Any = _class("FindCoordinatorRequest")
-FindCoordinatorResponse: Any = _class("FindCoordinatorResponse")
-JoinGroupRequest: Any = _class("JoinGroupRequest")
-JoinGroupResponse: Any = _class("JoinGroupResponse")
-HeartbeatRequest: Any = _class("HeartbeatRequest")
-HeartbeatResponse: Any = _class("HeartbeatResponse")
-LeaveGroupRequest: Any = _class("LeaveGroupRequest")
-LeaveGroupResponse: Any = _class("LeaveGroupResponse")
-SyncGroupRequest: Any = _class("SyncGroupRequest")
-SyncGroupResponse: Any = _class("SyncGroupResponse")
-DescribeGroupsRequest: Any = _class("DescribeGroupsRequest")
-DescribeGroupsResponse: Any = _class("DescribeGroupsResponse")
-ListGroupsRequest: Any = _class("ListGroupsRequest")
-ListGroupsResponse: Any = _class("ListGroupsResponse")
-SaslHandshakeRequest: Any = _class("SaslHandshakeRequest")
-SaslHandshakeResponse: Any = _class("SaslHandshakeResponse")
-ApiVersionsRequest: Any = _class("ApiVersionsRequest")
-ApiVersionsResponse: Any = _class("ApiVersionsResponse")
-CreateTopicsRequest: Any = _class("CreateTopicsRequest")
-CreateTopicsResponse: Any = _class("CreateTopicsResponse")
-DeleteTopicsRequest: Any = _class("DeleteTopicsRequest")
-DeleteTopicsResponse: Any = _class("DeleteTopicsResponse")
-DeleteRecordsRequest: Any = _class("DeleteRecordsRequest")
-DeleteRecordsResponse: Any = _class("DeleteRecordsResponse")
-InitProducerIdRequest: Any = _class("InitProducerIdRequest")
-InitProducerIdResponse: Any = _class("InitProducerIdResponse")
-OffsetForLeaderEpochRequest: Any = _class("OffsetForLeaderEpochRequest")
-OffsetForLeaderEpochResponse: Any = _class("OffsetForLeaderEpochResponse")
-DescribeConfigsRequest: Any = _class("DescribeConfigsRequest")
-DescribeConfigsResponse: Any = _class("DescribeConfigsResponse")
-SaslAuthenticateRequest: Any = _class("SaslAuthenticateRequest")
-SaslAuthenticateResponse: Any = _class("SaslAuthenticateResponse")
-CreatePartitionsRequest: Any = _class("CreatePartitionsRequest")
-CreatePartitionsResponse: Any = _class("CreatePartitionsResponse")
-DeleteGroupsRequest: Any = _class("DeleteGroupsRequest")
-DeleteGroupsResponse: Any = _class("DeleteGroupsResponse")
-IncrementalAlterConfigsRequest: Any = _class("IncrementalAlterConfigsRequest")
-IncrementalAlterConfigsResponse: Any = _class("IncrementalAlterConfigsResponse")
-ListPartitionReassignmentsRequest: Any = _class("ListPartitionReassignmentsRequest")
-ListPartitionReassignmentsResponse: Any = _class("ListPartitionReassignmentsResponse")
-OffsetDeleteRequest: Any = _class("OffsetDeleteRequest")
-OffsetDeleteResponse: Any = _class("OffsetDeleteResponse")
-DescribeClusterRequest: Any = _class("DescribeClusterRequest")
-DescribeClusterResponse: Any = _class("DescribeClusterResponse")
-DescribeTopicPartitionsRequest: Any = _class("DescribeTopicPartitionsRequest")
-DescribeTopicPartitionsResponse: Any = _class("DescribeTopicPartitionsResponse")
-
-_REQUESTS: dict[Api, Any] = {
-    Api.PRODUCE: ProduceRequest,
-    Api.FETCH: FetchRequest,
-    Api.LIST_OFFSETS: ListOffsetsRequest,
-    Api.METADATA: MetadataRequest,
-    Api.OFFSET_COMMIT: OffsetCommitRequest,
-    Api.OFFSET_FETCH: OffsetFetchRequest,
-    Api.FIND_COORDINATOR: FindCoordinatorRequest,
-    Api.JOIN_GROUP: JoinGroupRequest,
-    Api.HEARTBEAT: HeartbeatRequest,
-    Api.LEAVE_GROUP: LeaveGroupRequest,
-    Api.SYNC_GROUP: SyncGroupRequest,
-    Api.DESCRIBE_GROUPS: DescribeGroupsRequest,
-    Api.LIST_GROUPS: ListGroupsRequest,
-    Api.SASL_HANDSHAKE: SaslHandshakeRequest,
-    Api.API_VERSIONS: ApiVersionsRequest,
-    Api.CREATE_TOPICS: CreateTopicsRequest,
-    Api.DELETE_TOPICS: DeleteTopicsRequest,
-    Api.DELETE_RECORDS: DeleteRecordsRequest,
-    Api.INIT_PRODUCER_ID: InitProducerIdRequest,
-    Api.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochRequest,
-    Api.DESCRIBE_CONFIGS: DescribeConfigsRequest,
-    Api.SASL_AUTHENTICATE: SaslAuthenticateRequest,
-    Api.CREATE_PARTITIONS: CreatePartitionsRequest,
-    Api.DELETE_GROUPS: DeleteGroupsRequest,
-    Api.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigsRequest,
-    Api.LIST_PARTITION_REASSIGNMENTS: ListPartitionReassignmentsRequest,
-    Api.OFFSET_DELETE: OffsetDeleteRequest,
-    Api.DESCRIBE_CLUSTER: DescribeClusterRequest,
-    Api.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsRequest,
-}
+_HEAD = struct.Struct(">hhih")
+_FLEXIBLE: Final = {int(api): pair[0].SCHEMA.flexible for api, pair in _classes.items()}
+_decoders: dict[tuple[type[Record], int], Decode] = {}
+_encoders: dict[tuple[type[Record], int], Encode] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """The header of a request."""
 
     api: int
@@ -143,43 +99,19 @@ def read_head(frame: Bytes) -> Head:
     :raises FormatError: it is cut
     """
     if len(frame) < _HEAD.size:
-        raise FormatError(f"a request's header needs {_HEAD.size} bytes, there are {len(frame)}")
+        raise FormatError(f"a request's header has {_HEAD.size} bytes at least, not {len(frame)}")
     api, version, correlation, length = _HEAD.unpack_from(frame)
     size = _HEAD.size + max(length, 0)
     if length < -1 or size > len(frame):
-        raise FormatError(f"a client id of {length} bytes in a frame of {len(frame)}")
-    try:
-        client_id = None if length < 0 else str(frame[_HEAD.size : size], "utf-8")
-    except UnicodeDecodeError:
-        raise FormatError("the client id is no UTF-8") from None
-    request = _REQUESTS.get(api)
-    if request is not None and request.flexible_version_q(version):
-        size = _skip_tags(frame, size)
+        raise FormatError(f"its client id is said to have {length} bytes")
+    client_id = None if length < 0 else str(frame[_HEAD.size : size], "utf-8", "replace")
+    if api in _FLEXIBLE and version in _FLEXIBLE[api]:
+        try:
+            tags = frame[size]
+            size = skip_tags(frame, size + 1, len(frame), tags) if tags else size + 1
+        except (FormatError, IndexError):
+            raise FormatError("the tagged fields of its header are cut") from None
     return Head(api, version, correlation, client_id, size)
-
-
-def _skip_tags(frame: Bytes, position: int) -> int:
-    count, position = _varint(frame, position)
-    for _ in range(count):
-        _, position = _varint(frame, position)
-        size, position = _varint(frame, position)
-        position += size
-    if position > len(frame):
-        raise FormatError("the header's tagged fields are cut")
-    return position
-
-
-def _varint(frame: Bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in (0, 7, 14, 21, 28):
-        if position >= len(frame):
-            break
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise FormatError("a number of the header is cut or too long")
 
 
 def read_request(api: Api, version: int, frame: Bytes, start: int) -> Message:
@@ -187,19 +119,67 @@ def read_request(api: Api, version: int, frame: Bytes, start: int) -> Message:
 
     :raises FormatError: it does not follow its schema, or something is left behind it
     """
+    return _read(_classes[api][0], version, frame, start)
+
+
+def read_response(api: Api, version: int, frame: Bytes) -> tuple[int, Message]:
+    """The correlation id and the body of a response.
+
+    :raises FormatError: it does not follow its schema, or something is left behind it
+    """
     try:
-        return _REQUESTS[api].decode(memoryview(frame)[start:], version=version)
-    except (ValueError, IndexError, struct.error, AssertionError) as error:
-        raise FormatError(f"{api.name} v{version}: {error}") from None
+        correlation = int.from_bytes(frame[:4], "big", signed=True)
+        start = skip_tags(frame, 5, len(frame), frame[4]) if _long_head(api, version) else 4
+    except (FormatError, IndexError):
+        raise FormatError("a response's header is cut") from None
+    return correlation, _read(_classes[api][1], version, frame, start)
 
 
-def write_response(
-    api: Api,  # noqa: ARG001
-    version: int,
-    correlation: int,
-    response: Message,
-) -> bytes:
+def write_request(head: Head, request: Message) -> bytearray:
+    """A whole frame, length and header included; the header's size is not looked at."""
+    name = head.client_id
+    encoded = b"" if name is None else name.encode()
+    size = -1 if name is None else len(encoded)
+    out = bytearray(4) + _HEAD.pack(head.api, head.version, head.correlation, size) + encoded
+    if head.version in _FLEXIBLE[head.api]:
+        out.append(0)
+    return _write(request, head.version, out)
+
+
+def write_response(api: Api, version: int, correlation: int, response: Message) -> bytearray:
     """A whole frame, length and header included."""
-    response.API_VERSION = version
-    response.with_header(correlation)
-    return bytes(response.encode(header=True, framed=True))
+    out = bytearray(struct.pack(">ii", 0, correlation))
+    if _long_head(api, version):
+        out.append(0)
+    return _write(response, version, out)
+
+
+def _long_head(api: Api, version: int) -> bool:
+    """Has a response's header tagged fields? That of ApiVersions never, so that anyone reads it."""
+    return version in _FLEXIBLE[api] and api != Api.API_VERSIONS
+
+
+def _read(made: type[Record], version: int, frame: Bytes, start: int) -> Message:
+    decode = _decoders.get((made, version))
+    if decode is None:
+        decode = _decoders[made, version] = decoder(made, version)
+    try:
+        return decode(frame, start)
+    except (FormatError, struct.error, IndexError) as error:
+        text = str(error) if isinstance(error, FormatError) else "is cut"
+        place = field_at(error.__traceback__) or "its body"
+        raise FormatError(f"{made.__name__} v{version}: {place} {text}") from None
+
+
+def _write(message: Record, version: int, out: bytearray) -> bytearray:
+    made = type(message)
+    encode = _encoders.get((made, version))
+    if encode is None:
+        encode = _encoders[made, version] = encoder(made, version)
+    try:
+        encode(message, out)
+    except (TypeError, ValueError, AttributeError, struct.error) as error:
+        place = field_at(error.__traceback__)
+        raise TypeError(f"{made.__name__} v{version}: {place}: {error}") from error
+    struct.pack_into(">i", out, 0, len(out) - 4)
+    return out
