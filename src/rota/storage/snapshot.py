@@ -95,7 +95,7 @@ def _producer(  # noqa: PLR0913, PLR0917, the fields of an entry
 
 def save(disk: Disk, folder: str, producers: Producers) -> None:
     """Writes the snapshot of a partition's state as it is."""
-    disk.replace(_path(folder, producers.end), pack(producers))
+    disk.replace(path_of(folder, producers.end), pack(producers))
 
 
 def load(  # noqa: PLR0913, what bounds the search
@@ -114,7 +114,7 @@ def load(  # noqa: PLR0913, what bounds the search
     ``.end`` on are still to be taken.
     """
     for offset in sorted(offsets(disk, folder), reverse=True):
-        path = _path(folder, offset)
+        path = path_of(folder, offset)
         if start < offset <= end:
             try:
                 found = unpack(disk.read(path, 0, disk.size(path) or 0), expiration)
@@ -145,8 +145,9 @@ def offsets(disk: Disk, folder: str) -> list[int]:
 def remove(disk: Disk, folder: str, gone: Iterable[int]) -> None:
     """Takes away the snapshots at these offsets, as their segments are."""
     for offset in gone:
-        disk.remove(_path(folder, offset))
+        disk.remove(path_of(folder, offset))
 
 
-def _path(folder: str, offset: int) -> str:
+def path_of(folder: str, offset: int) -> str:
+    """The snapshot of a partition at an offset."""
     return f"{folder}/{offset:020}{SUFFIX}"
