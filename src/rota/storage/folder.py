@@ -135,8 +135,9 @@ def open_folder(  # noqa: PLR0913, what a start is told
         _refuse_foreign(disk, called)
         catalog = Catalog.create(disk, _new_identity(node_id, new_id))
         disk.replace(META, _meta(catalog.identity))
-    if catalog.identity.node_id != node_id:
-        raise InputError(f"node.id: {node_id} is not the folder's own, {catalog.identity.node_id}")
+    owner = catalog.identity.node_id
+    if owner != node_id:
+        raise InputError(f"node.id: {called} belongs to node {owner}, not {node_id}")
     clean = _was_clean(disk, report)
     disk.remove(CLEAN)
     disk.sync("")  # before anything is written: it must not come back with a loss of power
@@ -189,8 +190,8 @@ def _read_meta(disk: Disk) -> Identity | None:
     if size is None:
         return None
     text = disk.read(META, 0, size).decode("latin-1")
-    lines = [line.partition("=") for line in text.splitlines() if not line.startswith("#")]
-    said = {key.strip(): value.strip() for key, _, value in lines}
+    lines = [line.partition("=") for line in text.split("\n") if not line.startswith("#")]
+    said = {key.strip(" \t"): value.strip(" \t\r") for key, _, value in lines}
     try:
         if said["version"] != "1":
             return None
