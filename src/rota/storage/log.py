@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeAlias
@@ -298,7 +298,7 @@ class Log:
                 self._unsynced.pop()
             self.disk.sync(name)
         except DiskError as error:
-            self._fail(f"not synced: {error}")
+            self.fail(f"not synced: {error}")
             raise
 
     def _cut(self, segment: Segment) -> None:
@@ -306,9 +306,10 @@ class Log:
         try:
             self.disk.truncate(segment.log, segment.size)
         except DiskError as error:
-            self._fail(f"a failed append could not be taken back: {error}")
+            self.fail(f"a failed append could not be taken back: {error}")
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
+        """Takes nothing more from now on."""
         if self.failed is None:
             self.failed = reason
             self.report(f"{self.folder}: {reason}; it takes nothing more until it is opened anew")
@@ -452,6 +453,17 @@ class Log:
             del self.segments[0], self._bases[0]
             self.start = max(self.start, self._bases[0])
         return len(gone)
+
+    def swapped(self, bases: Sequence[int]) -> None:
+        """Compaction has put new files in place of these segments: the first one's, one for all."""
+        row = self._bases.index(bases[0])
+        behind = row + len(bases)
+        new = self._segment(bases[0])
+        new.size = self.disk.size(new.log) or 0
+        new.end = self._bases[behind]
+        new.made, new.written = self.segments[row].made, self.segments[behind - 1].written
+        self.segments[row:behind] = [new]
+        self._bases[row:behind] = [new.base_offset]
 
     def end_of_epoch(self, asked: int) -> tuple[int, int] | None:
         """The last leader epoch up to this one, and the offset at which it ends."""
