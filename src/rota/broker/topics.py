@@ -266,6 +266,7 @@ class Topics:
             f"{name}-{number}": deleted_name(name, number, topic.id)
             for number in range(topic.partitions)
         }
+        self.housekeeping.stop_cleaning(name)
         with _stored():
             self._take_out(name, folders)
         del self._topics[name], self._by_id[topic.id]
