@@ -24,6 +24,8 @@ class Client:
     """Who has logged in."""
     login: object = None
     """A SASL exchange under way; :mod:`rota.broker.handlers.sasl` knows what it is."""
+    gone: Callable[[], None] | None = None
+    """What the one call that waits wants done when the connection is closed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,6 +41,8 @@ class Call:
     size: int
     """Bytes of its frame."""
     reply: Callable[[Message | None], None] = field(repr=False)
+    drop: Callable[[str], None] = field(repr=False)
+    """Ends the connection instead of an answer, for a reason that is logged."""
     answered: bool = False
 
     def answer(self, response: Message | None) -> None:

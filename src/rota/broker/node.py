@@ -57,7 +57,9 @@ class Node:
         parts.log = self._log
 
     def handle(self, event: Event, now: int) -> list[Command]:
-        """What must be done now that this has happened. Alarms that are due ring first."""
+        """What must be done now that this has happened. Alarms that are due ring before it, and
+        those that it has set for now, behind it: a fetch that an append has woken is answered here.
+        """
         self.parts.alarms.ring(now)
         match event:
             case Opened(connection, host):
@@ -66,11 +68,12 @@ class Node:
                 if (client := self._clients.get(connection)) is not None:
                     self._received(client, frame, now)
             case Closed(connection):
-                self._clients.pop(connection, None)
+                self._forget(connection)
             case Woken():
                 pass
             case _:
                 assert_never(event)
+        self.parts.alarms.ring(now)
         commands, self._commands = self._commands, []
         return commands
 
@@ -85,8 +88,14 @@ class Node:
 
     def close(self, connection: ConnectionId, reason: str) -> None:
         """Ends a connection."""
-        if self._clients.pop(connection, None) is not None:
+        if self._forget(connection):
             self._commands.append(Close(connection, reason))
+
+    def _forget(self, connection: ConnectionId) -> bool:
+        client = self._clients.pop(connection, None)
+        if client is not None and client.gone is not None:
+            client.gone()
+        return client is not None
 
     def _log(self, level: int, text: str) -> None:
         self._commands.append(Log(level, text))
@@ -111,6 +120,7 @@ class Node:
             now=now,
             size=len(frame),
             reply=partial(self._reply, client, handler.api, head),
+            drop=partial(self._drop, client),
         )
         return self._call(handler, call)
 
@@ -144,6 +154,7 @@ class Node:
             now=0,
             size=0,
             reply=reply,
+            drop=partial(self._drop, client),
         )
         return call.answer(versions.refuse(call, Code.UNSUPPORTED_VERSION))
 

@@ -1,0 +1,155 @@
+"""Bytes of a connection into frames: four bytes of length, then as many bytes.
+
+Who connects may say any length. So a frame's room grows with what has come in, not with what was
+announced, and a length beyond the limit is refused as soon as its four bytes are there.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from rota.errors import FormatError
+from rota.formats.buffer import Bytes
+
+SCRATCH = 256 * 1024
+"""A good size for the room in which the bytes of all connections arrive."""
+GROWTH = 4
+"""A frame's room is at most so many times what has come in of it."""
+
+_LENGTH = struct.Struct(">i")
+_TLS = b"\x16\x03"
+_VERBS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")
+_FOREIGN = {b"SSH-": "SSH", b"PROX": "the PROXY protocol"}
+
+
+class Frames:
+    """Splits what a connection sends. Bytes come in by :meth:`feed`, or without a copy of long
+    frames: written to :meth:`room`, then told with :meth:`advance`.
+    """
+
+    __slots__ = ("_at", "_body", "_done", "_have", "_limit", "_rest", "_scratch", "_size")
+
+    def __init__(self, limit: int, scratch: bytearray | None = None) -> None:
+        """Of frames up to a limit.
+
+        :param scratch: where bytes may arrive for a moment. Connections whose bytes arrive one
+            after the other, in one thread, may share it: an idle one then needs no room at all
+        """
+        self._limit = limit
+        self._scratch = memoryview(bytearray(4096) if scratch is None else scratch)
+        self._done: Bytes | None = None
+        """A whole frame, before all the others."""
+        self._body: bytearray | None = None
+        """The frame under way: it will have ``_size`` bytes, the first ``_have`` are there."""
+        self._size = 0
+        self._have = 0
+        self._rest = b""
+        """Frames as they came, from ``_at`` on; empty while one is under way."""
+        self._at = 0
+
+    def room(self) -> memoryview:
+        """Where the next bytes may be written. To be asked for anew each time."""
+        if self._body is None:
+            return self._scratch
+        self._grow(1)
+        return memoryview(self._body)[self._have :]
+
+    def advance(self, count: int) -> None:
+        """So many bytes are now in the room."""
+        if self._body is None:
+            self.feed(self._scratch[:count])
+        else:
+            self._filled(count)
+
+    def feed(self, data: Bytes) -> None:
+        """Takes what came in. It is copied: the caller may use its buffer again."""
+        if self._body is not None:
+            count = min(len(data), self._size - self._have)
+            self._grow(count)
+            self._body[self._have : self._have + count] = data[:count]
+            self._filled(count)
+            data = data[count:]
+        waiting = self._done is not None or self._at < len(self._rest)
+        if data and (waiting or not self._begin(data)):
+            self._rest = self._rest[self._at :] + data
+            self._at = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes that came in and were not given out."""
+        return len(self._rest) - self._at + (self._have if self._body is not None else 0)
+
+    def next(self) -> Bytes | None:
+        """The next whole frame, without its length; None until more has come in.
+
+        :raises FormatError: what comes next is no frame, or too long
+        """
+        if self._done is not None:
+            frame, self._done = self._done, None
+            return frame
+        start = self._at + _LENGTH.size
+        if self._body is not None or start > len(self._rest):
+            return None
+        end = start + self._checked(self._rest[self._at : start])
+        if end > len(self._rest):
+            rest, self._rest = memoryview(self._rest)[self._at :], b""
+            self._at = 0
+            self._begin(rest)
+            return None
+        whole = self._rest[start:end]
+        self._at = end
+        if end == len(self._rest):
+            self._rest, self._at = b"", 0
+        return whole
+
+    def _begin(self, data: Bytes) -> bool:
+        """Starts on a frame, if nothing follows it in these bytes and it may be one."""
+        have = len(data) - _LENGTH.size
+        if have < 0:
+            return False
+        (size,) = _LENGTH.unpack_from(data)
+        if not have <= size <= self._limit or foreign(bytes(data[: _LENGTH.size])) is not None:
+            return False
+        body = memoryview(data)[_LENGTH.size :]
+        if have == size:
+            self._done = bytes(body)
+        else:
+            self._size, self._have = size, have
+            self._body = bytearray(body)
+        return True
+
+    def _filled(self, count: int) -> None:
+        self._have += count
+        if self._have == self._size:
+            self._done, self._body = self._body, None
+
+    def _grow(self, count: int) -> None:
+        """Room for so many bytes more. Never by resizing: someone may still hold a view."""
+        assert self._body is not None
+        if self._have + count > len(self._body):
+            grown = bytearray(min(self._size, max(GROWTH * self._have, self._have + count)))
+            grown[: self._have] = memoryview(self._body)[: self._have]
+            self._body = grown
+
+    def _checked(self, head: bytes) -> int:
+        (size,) = _LENGTH.unpack(head)
+        speaker = foreign(head)
+        if speaker is not None:
+            raise FormatError(f"this is {speaker}, not Kafka's protocol: it begins with {head!r}")
+        if size < 0:
+            raise FormatError(f"a frame of {size} bytes is announced, by {head!r}")
+        if size > self._limit:
+            raise FormatError(f"a frame of {size} bytes is announced, the limit is {self._limit}")
+        return int(size)
+
+
+def foreign(head: bytes) -> str | None:
+    """The protocol that begins with these four bytes, if it is one that often goes astray.
+
+    Read as a length they are 369 million or more, which no request has.
+    """
+    if head.startswith(_TLS):
+        return "TLS on a port without it"
+    if head in _VERBS:
+        return "HTTP"
+    return _FOREIGN.get(head)

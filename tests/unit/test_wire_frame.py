@@ -1,0 +1,154 @@
+"""Bytes into frames."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+import pytest
+
+from rota.errors import FormatError
+from rota.formats.buffer import Bytes
+from rota.wire.frame import SCRATCH, Frames
+
+LIMIT = 100 * 1024 * 1024
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def taken(frames: Frames) -> list[bytes]:
+    found = []
+    while (frame := frames.next()) is not None:
+        found.append(bytes(frame))
+    return found
+
+
+def written(frames: Frames, data: bytes) -> list[bytes]:
+    """Data that arrives as a socket gives it: as much as fits the room."""
+    found = []
+    left: Bytes = data
+    while left:
+        room = frames.room()
+        count = min(len(room), len(left))
+        assert count > 0
+        room[:count] = left[:count]
+        frames.advance(count)
+        left = left[count:]
+        found += taken(frames)
+    return found
+
+
+def test_a_frame_comes_out_without_its_length() -> None:
+    frames = Frames(LIMIT)
+    frames.feed(framed(b"hello"))
+    assert frames.next() == b"hello"
+    assert frames.next() is None
+
+
+def test_a_frame_of_no_bytes_is_a_frame() -> None:
+    frames = Frames(LIMIT)
+    frames.feed(framed(b"") + framed(b"x"))
+    assert taken(frames) == [b"", b"x"]
+
+
+def test_frames_may_be_cut_anywhere() -> None:
+    rng = random.Random(5)
+    bodies = [rng.randbytes(rng.choice((0, 1, 3, 4, 5, 100, 5000, 70_000))) for _ in range(200)]
+    data = b"".join(map(framed, bodies))
+    for most in (1, 2, 3, 5, 64, 4096, 100_000, len(data)):
+        fed, wrote = Frames(LIMIT), Frames(LIMIT, bytearray(3000))
+        found_fed, found_wrote = [], []
+        position = 0
+        while position < len(data):
+            piece = data[position : position + rng.randint(1, most)]
+            position += len(piece)
+            fed.feed(piece)
+            if rng.random() < 0.5:  # the shell may look later
+                found_fed += taken(fed)
+            found_wrote += written(wrote, piece)
+        assert found_fed + taken(fed) == bodies
+        assert found_wrote == bodies
+
+
+def test_bytes_are_copied_out_of_a_shared_room() -> None:
+    scratch = bytearray(100)
+    one, other = Frames(LIMIT, scratch), Frames(LIMIT, scratch)
+    room = one.room()
+    room[:7] = framed(b"one")
+    one.advance(7)
+    room = other.room()
+    room[:9] = framed(b"other")
+    other.advance(9)
+    assert taken(one) == [b"one"]
+    assert taken(other) == [b"other"]
+
+
+def test_a_long_frame_is_written_where_it_stays() -> None:
+    frames = Frames(LIMIT, bytearray(1000))
+    body = bytes(range(256)) * 4096
+    assert written(frames, framed(body)) == [body]
+    frames.feed(framed(body)[:1000])
+    assert len(frames.room()) > 1000, "the frame's own room, not the shared one"
+
+
+def test_room_grows_with_what_came_in_not_with_what_was_announced() -> None:
+    frames = Frames(LIMIT, bytearray(SCRATCH))
+    tracemalloc.start()
+    try:
+        frames.feed(LIMIT.to_bytes(4, "big") + bytes(10_000))
+        assert frames.next() is None
+        frames.room()
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00", "TLS"),
+        (b"\x16\x03\x03\x00\xfa", "TLS"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"POST /topics", "HTTP"),
+        (b"PRI * HTTP/2.0", "HTTP"),
+        (b"OPTIONS *", "HTTP"),
+        (b"SSH-2.0-OpenSSH", "SSH"),
+        (b"PROXY TCP4", "PROXY"),
+        (b"\xff\xff\xff\xff", "a frame of -1 bytes"),
+        (b"\x80\x00\x00\x00", "a frame of -2147483648 bytes"),
+        (b"\x7f\xff\xff\xff", "a frame of 2147483647 bytes is announced, the limit is 1000"),
+        (b"\x00\x00\x03\xe9", "a frame of 1001 bytes is announced, the limit is 1000"),
+    ],
+)
+def test_what_is_no_frame_is_named(sent: bytes, said: str) -> None:
+    for pieces in ([sent], [sent[:2], sent[2:]], [bytes([byte]) for byte in sent]):
+        frames = Frames(1000)
+        for piece in pieces:
+            frames.feed(piece)
+        with pytest.raises(FormatError, match=said):
+            frames.next()
+        with pytest.raises(FormatError, match=said):
+            frames.next()
+
+
+def test_frames_before_a_bad_one_come_out_first() -> None:
+    frames = Frames(1000)
+    frames.feed(framed(b"good") + b"GET / HTTP/1.1")
+    assert frames.next() == b"good"
+    with pytest.raises(FormatError, match="HTTP"):
+        frames.next()
+
+
+def test_tls_is_known_even_where_the_limit_would_allow_such_a_frame() -> None:
+    frames = Frames(2**31 - 1)
+    frames.feed(b"\x16\x03\x01\x00")
+    with pytest.raises(FormatError, match="TLS"):
+        frames.next()
+
+
+def test_a_frame_just_as_long_as_the_limit_is_taken() -> None:
+    frames = Frames(1000)
+    frames.feed(framed(bytes(1000)))
+    assert frames.next() == bytes(1000)
