@@ -122,6 +122,11 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._transport.abort()
 
+    @property
+    def descriptor(self) -> int:
+        """Of its socket."""
+        return int(self._transport.get_extra_info("socket").fileno())
+
     # What the loop tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -132,6 +132,10 @@ class Server:
                     assert_never(command)
         self._arm()
 
+    def now(self) -> int:
+        """The broker's time."""
+        return self._clock.now()
+
     def advance(self, milliseconds: int) -> None:
         """Puts the clock forward; what is due until then happens in order, each at its time."""
         until = self._clock.now() + milliseconds
@@ -151,6 +155,10 @@ class Server:
         """Lets the broker's time go on."""
         self._clock.resume()
         self._clock_moved()
+
+    def descriptors(self) -> list[int]:
+        """Of all sockets of clients."""
+        return [each.descriptor for each in self._connections.values()]
 
     # From connections
 

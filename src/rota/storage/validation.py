@@ -109,8 +109,10 @@ def _check_keys(batch: Bytes) -> None:
     columns = decode(batch, check=False)
     if columns.problems:
         raise Refused(Code.CORRUPT_MESSAGE, columns.problems[0].text)
-    if (columns.key_size < 0).any():
-        row = int((columns.key_size < 0).argmax())
+    rows = (columns.key_size < 0).nonzero()[0].tolist()
+    if rows:
         raise Refused(
-            Code.INVALID_RECORD, f"record {row} has no key, which a compacted topic needs"
+            Code.INVALID_RECORD,
+            f"record {rows[0]} has no key, which a compacted topic needs",
+            records=tuple((row, "no key") for row in rows),
         )
