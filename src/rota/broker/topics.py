@@ -72,7 +72,8 @@ class Topics:
         self._folder = means.folder
         self._catalog = means.folder.catalog
         self._config = means.config
-        self._new_id = means.new_id
+        self.new_id = means.new_id
+        """Gives an id for a topic that is to be made."""
         self._report = means.report
         self._topics = {topic.name: topic for topic in sorted(topics, key=lambda each: each.name)}
         self._by_id = {topic.id: topic for topic in self._topics.values()}
@@ -209,7 +210,7 @@ class Topics:
         self.check_name(name)
         config = self.check_settings(overrides)
         check_count(partitions)
-        topic_id = self._new_id()
+        topic_id = self.new_id()
         topic = Topic(
             name=name,
             id=topic_id,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import struct
 from uuid import UUID
 
+from rota.wire.api import Api
 from tests.kafka.differential.side import Message, Plain, Side
 
 NOBODY = UUID(int=0)
 UNKNOWN = UUID(int=12345)
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
+APIS = frozenset(map(int, Api))
 
 
 def topic(name: str, partitions: int = 1, factor: int = 1, **more: Plain) -> Plain:
@@ -73,31 +75,35 @@ def versions(side: Side) -> None:
         )
         _offers(side, answer, version)
     for name, number in (("", "1"), ("script", ""), ("-a", "1"), ("a b", "1"), ("ok", "v!")):
-        side.ask(
+        side.ask_for_bytes(
             "ApiVersions",
             3,
             f"software {name!r} {number!r}",
             client_software_name=name,
             client_software_version=number,
         )
-    for version in (5, 99, -1):
+    body = b"\0" + b"\7script" + b"\0041.0" + b"\0"
+    for version in (5, 99, 32_767):
         head = struct.pack(">hhih", 18, version, 7, -1)
-        side.raw(f"ApiVersions v{version}", head, lambda answer: answer.hex())
+        side.raw(f"ApiVersions v{version}", head + body, lambda answer: answer.hex())
+        side.raw(f"ApiVersions v{version}, no body", head + b"\0", lambda answer: answer.hex())
+    side.raw("ApiVersions v-1", struct.pack(">hhih", 18, -1, 7, -1), lambda answer: answer.hex())
 
 
 def _offers(side: Side, answer: Message, version: int) -> None:
-    """Which of Rota's APIs are there is compared; Kafka has others besides."""
+    """Of the APIs that Rota has; Kafka has others besides."""
     side.note(f"ApiVersions v{version} | error", answer.error_code)
     for each in answer.api_keys:
-        side.note(
-            f"ApiVersions v{version} | key {each.api_key}", [each.min_version, each.max_version]
-        )
+        if each.api_key in APIS:
+            side.note(
+                f"ApiVersions v{version} | key {each.api_key}", [each.min_version, each.max_version]
+            )
 
 
 def strangers(side: Side) -> None:
     """What no broker offers."""
     for key, version in ((0, 99), (3, 14), (3, -1), (999, 0), (-1, 0)):
-        head = struct.pack(">hhih", key, version, 7, -1)
+        head = struct.pack(">hhih", key, version, 7, -1) + b"\0" * (version > 5)
         side.raw(f"API {key} v{version}", head, lambda answer: answer.hex())
     for name, frame in (
         ("nothing", b""),
@@ -462,7 +468,9 @@ def partitions(side: Side) -> None:
         describe(f"from {name} {number}", names, 3, {"topic_name": name, "partition_index": number})
     describe("from what is not asked", names, 3, {"topic_name": "parts-aa", "partition_index": 0})
     describe("absent", [{"name": "absent"}, *names], 2000)
-    describe("bad", [{"name": "a b"}, {"name": ""}], 2000)
+    describe("bad", [{"name": "a b"}], 2000)
+    describe("long", [{"name": "x" * 250}], 2000)
+    describe("empty", [{"name": ""}], 2000)
     describe("twice", [*names, *names], 2000)
 
 

@@ -19,17 +19,8 @@ SEEN = {
 }
 """Values that the broker makes up: named by the order in which they came."""
 IDENTITIES = (
-    *("name", "topic", "topic_name", "topic_id", "partition_index", "partition", "index"),
-    *(
-        "group_id",
-        "group",
-        "key",
-        "member_id",
-        "api_key",
-        "resource_name",
-        "node_id",
-        "batch_index",
-    ),
+    *("name", "topic", "topic_name", "partition_index", "partition", "index"),
+    *("group_id", "group", "key", "member_id", "api_key", "resource_name", "node_id", "topic_id"),
 )
 """By these the items of a list are told apart; the order of lists means nothing."""
 
@@ -110,10 +101,10 @@ def split_whole(data: bytes) -> Iterator[bytes]:
         position += size
 
 
-def identity(item: dict[str, Any]) -> str:
-    """What an item of a list is called."""
-    told = [f"{item[key]!s:>12}" for key in IDENTITIES if item.get(key) is not None]
-    return "/".join(told) if told else repr(item)
+def identity(item: dict[str, Any], at: int | None = None) -> str:
+    """What an item of a list is called; by its place, if it has no name."""
+    told = [f"{item[key]!s:>6}" for key in IDENTITIES if item.get(key) is not None]
+    return "/".join(told[:3]) if told else repr(item) if at is None else str(at)
 
 
 def differences(ours: Plain, theirs: Plain, path: str = "") -> Iterator[tuple[str, Plain, Plain]]:
@@ -124,8 +115,8 @@ def differences(ours: Plain, theirs: Plain, path: str = "") -> Iterator[tuple[st
                 ours.get(key, "absent"), theirs.get(key, "absent"), f"{path}.{key}"
             )
     elif _items(ours) and _items(theirs) and (ours or theirs):
-        mine = {_called(item, at): item for at, item in enumerate(ours)}
-        other = {_called(item, at): item for at, item in enumerate(theirs)}
+        mine = {identity(item, at).replace(" ", ""): item for at, item in enumerate(ours)}
+        other = {identity(item, at).replace(" ", ""): item for at, item in enumerate(theirs)}
         for key in [*mine, *(key for key in other if key not in mine)]:
             yield from differences(
                 mine.get(key, "absent"), other.get(key, "absent"), f"{path}[{key}]"
@@ -136,8 +127,3 @@ def differences(ours: Plain, theirs: Plain, path: str = "") -> Iterator[tuple[st
 
 def _items(found: Plain) -> bool:
     return isinstance(found, list) and all(isinstance(each, dict) for each in found)
-
-
-def _called(item: dict[str, Any], at: int) -> str:
-    told = [str(item[key]) for key in IDENTITIES if item.get(key) is not None]
-    return "/".join(told) if told else str(at)

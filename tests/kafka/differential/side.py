@@ -7,6 +7,7 @@ takes part. An answer is kept as plain dicts and lists, masked: what must differ
 
 from __future__ import annotations
 
+import io
 import socket
 import struct
 import time
@@ -114,8 +115,6 @@ class Wire:
 
 def decoded(asked: Message, frame: bytes, version: int | None = None) -> Message:
     """An answer's fields."""
-    import io
-
     version = asked.API_VERSION if version is None else version
     made = request_class(f"{asked.name.removesuffix('Request')}Response")
     data = io.BytesIO(frame)
@@ -186,6 +185,13 @@ class Side:
         if answer is None:
             self._drop()
         self._record(f"{self._section} | {case}", CLOSED if answer is None else read(answer))
+
+    def ask_for_bytes(self, name: str, version: int, case: str, **fields: Plain) -> None:
+        """Asks, and records the answer byte by byte."""
+        asked = request(name, version, **fields)
+        asked.with_header(correlation_id=7, client_id="script")
+        frame = asked.encode(header=True, framed=False)
+        self.raw(f"{name} v{version} | {case}", frame, lambda answer: answer.hex())
 
     def note(self, case: str, found: Plain) -> None:
         """Records something that the script has seen by other means."""

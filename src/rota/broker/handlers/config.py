@@ -62,7 +62,7 @@ def _described(parts: Parts, call: Call, resource: Message) -> Message:
         return _result(resource, error.code, str(error), [])
     keys = resource.configuration_keys
     shown = [_shown(call, each) for each in settings if not keys or each.key in keys]
-    return _result(resource, Code.NONE, None, shown)
+    return _result(resource, Code.NONE, "", shown)
 
 
 def _settings(parts: Parts, resource: Message) -> Iterator[Effective]:
@@ -94,7 +94,7 @@ def _shown(call: Call, setting: Effective) -> Message:
         if request.include_synonyms
         else [],
         config_type=setting.kind,
-        documentation=setting.about
+        documentation=(setting.about or None)
         if call.version >= 3 and request.include_documentation
         else None,
     )
