@@ -34,6 +34,11 @@ BENCHMARKS: Mapping[str, str] = MappingProxyType(
         "O": "decode",
         "P": "whatif",
         "Q": "pipeline",
+        "R": "broker_start",
+        "S": "broker_data",
+        "T": "broker_group",
+        "U": "broker_connections",
+        "V": "broker_restart",
     }
 )
 

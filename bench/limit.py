@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bench.measure import Taken
-from bench.peer import FRANZ_GO, JAVA
+from bench.peer import FRANZ_GO, JAVA, KAFKA
 
 MIB = 1024 * 1024
 
@@ -93,5 +93,14 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "whatif": Limit(seconds=1),
         "pipeline-half": Limit(seconds=150, mib=700),
         "pipeline": Limit(seconds=300, mib=700),
+        "broker-start": Limit(seconds=0.3),
+        "broker-command": Limit(seconds=1),
+        "broker-idle": Limit(mib=100),
+        "broker-data": Limit(ratio=2, of=(KAFKA,)),
+        "broker-join": Limit(ratio=1, of=(KAFKA,)),
+        "broker-group": Limit(ratio=1, of=(KAFKA,), seconds=2),
+        "broker-connections": Limit(seconds=0.05, mib=100),
+        "broker-restart": Limit(seconds=1),
+        "broker-recovery": Limit(seconds=2),  # 100 MiB behind the recovery point
     }
 )

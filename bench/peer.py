@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.java import launcher
+from tests.java import broker, launcher
 
 from bench.measure import Taken
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-JAVA, FRANZ_GO, KAFKA_PYTHON = "Java", "franz-go", "kafka-python"
+JAVA, FRANZ_GO, KAFKA_PYTHON, KAFKA = "Java", "franz-go", "kafka-python", "Kafka"
 HEAP = "4g"
 HANGS = 3_600
 """Seconds after which a peer that does not stop by itself is ended."""
@@ -118,10 +118,21 @@ def kafka_python() -> Peer:
     )
 
 
+def kafka() -> Peer:
+    """A real broker; :mod:`bench.contestant` runs it."""
+    try:
+        broker.prepare()
+    except launcher.Unavailable as error:
+        raise Unavailable(str(error)) from error
+    (jar,) = broker.LIBS.glob("kafka_2*.jar")
+    return Peer(KAFKA, f"broker {jar.stem}", ())
+
+
 PEERS: Mapping[str, Callable[[], Peer]] = MappingProxyType(
     {
         JAVA: functools.cache(java),
         FRANZ_GO: functools.cache(franz_go),
         KAFKA_PYTHON: functools.cache(kafka_python),
+        KAFKA: functools.cache(kafka),
     }
 )

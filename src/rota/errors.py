@@ -100,6 +100,8 @@ class Code(enum.IntEnum):
     PRODUCER_FENCED = 90
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
 class RotaError(Exception):
@@ -159,9 +161,13 @@ class BrokenRule(StrategyError):
 class Refused(RotaError):
     """A broker refuses what a request asks for; the message may be sent to the client."""
 
-    def __init__(self, code: Code, message: str) -> None:
+    def __init__(
+        self, code: Code, message: str, *, records: tuple[tuple[int, str], ...] = ()
+    ) -> None:
         super().__init__(message)
         self.code = code
+        self.records = records
+        """The numbers of the records in their batch that are the reason, with what is wrong."""
 
 
 class GroupError(RotaError):

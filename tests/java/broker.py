@@ -12,7 +12,7 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.java.launcher import CACHE, HERE, fetch, require
@@ -30,6 +30,15 @@ broker=$!
 ( cat <&3 >/dev/null; kill -9 $broker 2>/dev/null ) &
 wait $broker
 """
+
+QUICK = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""The first compiler alone, for a quick start."""
+KAFKAS = (
+    *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+    "-Djava.awt.headless=true",
+)
+"""What Kafka's own start script gives a broker."""
 
 SETTINGS = {
     "process.roles": "broker,controller",
@@ -52,8 +61,15 @@ SETTINGS = {
 class Broker:
     """A broker that runs until it is stopped, or until this process ends."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str], *, flags: Sequence[str] = QUICK
+    ) -> None:
+        """Formats a new folder, and starts.
+
+        :param flags: of the JVM
+        """
         prepare()
+        self._flags = flags
         self._folder = folder
         self._log = folder / "server.log"
         self.port, controller = free_ports(2)
@@ -82,7 +98,8 @@ class Broker:
             raise RuntimeError(f"the log folder was not formatted: {done.stdout}{done.stderr}")
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = ["sh", "-c", WATCHED, "sh", *java("kafka.Kafka", str(self._config))]
+        run = java("kafka.Kafka", str(self._config), flags=self._flags)
+        command = ["sh", "-c", WATCHED, "sh", *run]
         with self._log.open("wb") as log:
             return subprocess.Popen(
                 command,
@@ -100,6 +117,13 @@ class Broker:
                 self.stop()
                 raise RuntimeError(f"the broker did not start: {tail}")
             time.sleep(0.05)
+
+    @property
+    def java_pid(self) -> int:
+        """The broker's own process: the watcher's first child."""
+        watcher = self._process.pid
+        listed = Path(f"/proc/{watcher}/task/{watcher}/children").read_text(encoding="ascii")
+        return int(listed.split()[0])
 
     def restart(self) -> None:
         """End the broker without a word, and start it again on what it has written."""
@@ -136,9 +160,8 @@ def prepare() -> None:
     fetch(HERE / "broker-pom.xml", LIBS)
 
 
-def java(main: str, *args: str) -> list[str]:
-    """The command line of one of Kafka's programs; the first compiler alone, for a quick start."""
-    flags = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+def java(main: str, *args: str, flags: Sequence[str] = QUICK) -> list[str]:
+    """The command line of one of Kafka's programs."""
     log = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
     return ["java", *flags, log, "-cp", f"{LIBS}/*", main, *args]
 

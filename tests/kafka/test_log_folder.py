@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from rota.formats import journal
+from rota.model.config import TopicConfig
 from rota.model.entry import GroupForgotten, OffsetCommitted
+from rota.storage.disk import RealDisk
 from rota.storage.log import Log
 from tests.java import broker
 from tests.java.launcher import Unavailable
@@ -19,8 +21,11 @@ COMMITS = 400
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("logs") / "__consumer_offsets-7"
-    with Log(target, bytes(range(16)), segment_bytes=20_000) as log:
+    data = tmp_path_factory.mktemp("logs")
+    name = "__consumer_offsets-7"
+    with Log.create(
+        RealDisk(data), name, bytes(range(16)), TopicConfig(), segment_bytes=20_000
+    ) as log:
         for n in range(COMMITS):
             entries = [
                 OffsetCommitted(
@@ -28,9 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 )
                 for part in range(n % 3 + 1)
             ]
-            log.append([journal.encode(entry) for entry in entries], timestamp=1_000 + n)
-        log.append([journal.encode(GroupForgotten(group="g"))], timestamp=9_000)
-    return target
+            log.append_records([journal.encode(entry) for entry in entries], 1_000 + n)
+        log.append_records([journal.encode(GroupForgotten(group="g"))], 9_000)
+    return data / name
 
 
 def dump(*args: str) -> str:

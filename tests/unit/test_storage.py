@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from rota.formats.batch import decode, records, walk
+from rota.formats.batch.header import HEAD
+from rota.model.config import TopicConfig
+from rota.storage.disk import RealDisk
 from rota.storage.log import Log
+from rota.storage.scan import Head
 from rota.storage.segment import Segment
 
 CAPTURE = Path(__file__).parents[1] / "fixtures" / "kafka-4.3.1" / "segments.tar.gz"
@@ -30,10 +34,12 @@ def test_indexes_are_those_of_the_broker_that_wrote_the_batches(tmp_path: Path) 
     assert len(logs) > 20
     for name, data in logs.items():
         stem = name.removesuffix(".log")
-        segment = Segment(tmp_path, int(Path(stem).name))
+        segment = Segment(RealDisk(tmp_path), ".", int(Path(stem).name))
+        segment.create()
         for position, size in walk(data):
-            segment.append(data[position : position + size])
-        segment.close()
+            head = Head._make(HEAD.unpack_from(data, position))
+            segment.append(data[position : position + size], head)
+        segment.save()
         for kind in ("log", "index", "timeindex"):
             written = (tmp_path / f"{Path(stem).name}.{kind}").read_bytes()
             assert written == files[f"{stem}.{kind}"], f"{stem}.{kind}"
@@ -43,9 +49,10 @@ def test_indexes_are_those_of_the_broker_that_wrote_the_batches(tmp_path: Path) 
 def test_records_come_back_from_however_many_segments(tmp_path: Path, segment_bytes: int) -> None:
     batches = [[(b"k%d" % n, None if n % 3 else b"v" * n)] * (n % 4 + 1) for n in range(20)]
     folder = tmp_path / "t-0"
-    with Log(folder, bytes(16), segment_bytes=segment_bytes) as log:
+    disk = RealDisk(tmp_path)
+    with Log.create(disk, "t-0", bytes(16), TopicConfig(), segment_bytes=segment_bytes) as log:
         for n, batch in enumerate(batches):
-            log.append(batch, timestamp=1_000 + n)
+            log.append_records(batch, 1_000 + n)
     found = []
     for path in sorted(folder.glob("*.log")):
         inside = list(records(decode(path.read_bytes())))
@@ -57,7 +64,7 @@ def test_records_come_back_from_however_many_segments(tmp_path: Path, segment_by
 
 
 def test_a_partition_that_nobody_wrote_to_is_there_and_empty(tmp_path: Path) -> None:
-    with Log(tmp_path / "t-0", bytes(range(16))):
+    with Log.create(RealDisk(tmp_path), "t-0", bytes(range(16)), TopicConfig()):
         pass
     found = {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()}
     assert found == {

@@ -28,6 +28,13 @@ def _number(
     return value
 
 
+def _ratio(key: str, default: float) -> float:
+    value: float = field(
+        default=default, metadata={"key": key, "least": 0, "most": 1, "ratio": True, "unit": 1}
+    )
+    return value
+
+
 def _choice(key: str, default: str, *others: str) -> str:
     value: str = field(default=default, metadata={"key": key, "choices": (default, *others)})
     return value
@@ -113,10 +120,13 @@ class TopicConfig:
     timestamps_after: int = _number("message.timestamp.after.max.ms", 60 * MINUTE, most=LONG)
     timestamps_before: int = _number("message.timestamp.before.max.ms", LONG, most=LONG)
     timestamp_type: str = _choice("message.timestamp.type", "CreateTime", "LogAppendTime")
+    min_cleanable_ratio: float = _ratio("min.cleanable.dirty.ratio", 0.5)
     min_compaction_lag: int = _number("min.compaction.lag.ms", 0, most=LONG)
-    retention_bytes: int = _number("retention.bytes", -1, least=-1, most=LONG)
+    retention_bytes: int = _number("retention.bytes", -1, least=-LONG, most=LONG)
     retention: int = _number("retention.ms", 7 * DAY, least=-1, most=LONG)
-    segment_bytes: int = _number("segment.bytes", 1 << 30, least=1_048_576)
+    segment_bytes: int = _number("segment.bytes", 1 << 30, least=1)
+    """A topic's own may not be under 1 MiB, but for tests (``internal.segment.bytes``)."""
+    segment_index_bytes: int = _number("segment.index.bytes", 10 << 20, least=4)
     segment_age: int = _number("segment.ms", 7 * DAY, least=1, most=LONG)
 
     def __post_init__(self) -> None:
@@ -162,10 +172,11 @@ def _check(config: GroupConfig | MemberConfig | TopicConfig | BrokerConfig) -> N
         name = about["key"] or each.name
         if "least" in about:
             least, most = about["least"], about["most"]
-            if type(value) is not int or not least <= value <= most:
+            kinds, kind = ((int, float), "a") if "ratio" in about else ((int,), "a whole")
+            if type(value) not in kinds or not least <= value <= most:
                 unit = " milliseconds" if about["unit"] > 1 else ""
                 raise InputError(
-                    f"{name}: {value!r} is not a whole number from {least} to {most}{unit}"
+                    f"{name}: {value!r} is not {kind} number from {least} to {most}{unit}"
                 )
         elif "choices" in about:
             if value not in about["choices"]:

@@ -17,16 +17,19 @@ from pathlib import Path
 
 from rota.formats import journal
 from rota.group.coordinator import JOURNAL_PARTITIONS
+from rota.model.config import TopicConfig
 from rota.sim.brokerlog import Line
 from rota.sim.chance import mixed
 from rota.sim.day import DAY, GroupDay, Sample, broker, day, ends
 from rota.sim.shop import PLANS, Plan
+from rota.storage.disk import RealDisk
 from rota.storage.log import Log, Pair
 
 TOPIC = "__consumer_offsets"
 START_MS = 1_767_571_200_000
 """Monday, 2026-01-05, 00:00 UTC: the demo is the same whenever it is run."""
 SEGMENT_BYTES = 512 * 1024
+CONFIG = TopicConfig(cleanup_policy="compact")
 LOGGER = "org.apache.kafka.coordinator.group.GroupMetadataManager"
 
 
@@ -104,12 +107,15 @@ class _Journal:
         """Writes a folder for each partition, and tells how many records there are."""
         topic_id = mixed(seed, 1).to_bytes(8, "big") + mixed(seed, 2).to_bytes(8, "big")
         count = 0
+        folder.mkdir(parents=True)
+        disk = RealDisk(folder)
         for partition in range(JOURNAL_PARTITIONS):
-            target = folder / f"{TOPIC}-{partition}"
-            with Log(target, topic_id, segment_bytes=SEGMENT_BYTES) as log:
+            name = f"{TOPIC}-{partition}"
+            with Log.create(disk, name, topic_id, CONFIG, segment_bytes=SEGMENT_BYTES) as log:
                 for at, pairs in sorted(self._batches.get(partition, ()), key=itemgetter(0)):
-                    log.append(pairs, at)
+                    log.append_records(pairs, at)
                 count += log.end
+        disk.close()
         return count
 
 

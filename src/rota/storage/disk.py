@@ -10,8 +10,7 @@ import errno
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -70,99 +69,130 @@ class RealDisk:
 
     def names(self, folder: str) -> list[str]:
         """What is in a folder, sorted; empty if there is no such folder."""
-        with _named(folder):
-            try:
-                return sorted(path.name for path in (self.root / folder).iterdir())
-            except FileNotFoundError:
-                return []
+        try:
+            return sorted(path.name for path in (self.root / folder).iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _told(folder, error) from error
 
     def size(self, path: str) -> int | None:
         """Of a file, in bytes; None if there is none."""
-        with _named(path):
-            try:
-                return (self.root / path).stat().st_size
-            except FileNotFoundError:
-                return None
+        try:
+            return (self.root / path).stat().st_size
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _told(path, error) from error
 
     def read(self, path: str, position: int, size: int) -> bytes:
         """So many bytes from a position on; fewer where the file ends."""
-        with _named(path):
+        try:
             return os.pread(self._descriptor(path), size, position)
+        except OSError as error:
+            raise _told(path, error) from error
 
     def append(self, path: str, data: Bytes) -> None:
         """Writes behind the last byte; makes the file if there is none."""
-        with _named(path):
-            descriptor = self._descriptor(path)
-            left = memoryview(data)
-            while left:
-                left = left[os.write(descriptor, left) :]
+        try:
+            descriptor = self._descriptor(path, os.O_CREAT)
+            written = os.write(descriptor, data)
+            while written < len(data):
+                written += os.write(descriptor, memoryview(data)[written:])
+        except OSError as error:
+            raise _told(path, error) from error
 
     def truncate(self, path: str, size: int) -> None:
         """Cuts a file off behind so many bytes."""
-        with _named(path):
+        try:
             os.ftruncate(self._descriptor(path), size)
+        except OSError as error:
+            raise _told(path, error) from error
 
     def replace(self, path: str, data: Bytes) -> None:
         """Gives a file new content that outlives a crash: after one it is the old or the new."""
         new = f"{path}.tmp"
-        with _named(path):
+        try:
             with (self.root / new).open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            self.rename(new, path)
-            self.sync(path.rpartition("/")[0])
+        except OSError as error:
+            with suppress(OSError):
+                (self.root / new).unlink(missing_ok=True)
+            raise _told(path, error) from error
+        self.rename(new, path)
+        self.sync(path.rpartition("/")[0])
 
     def rename(self, path: str, to: str) -> None:
         """Gives a file or a folder another name, in place of what had it before."""
-        with _named(path):
+        try:
             self._forget(path)
             self._forget(to)
             (self.root / path).replace(self.root / to)
+        except OSError as error:
+            raise _told(path, error) from error
 
     def make(self, folder: str) -> None:
         """Makes a folder, and those above it, where there is none."""
-        with _named(folder):
+        try:
             (self.root / folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _told(folder, error) from error
 
     def remove(self, path: str) -> None:
         """Removes a file, or a folder with all that is in it; nothing happens if it is gone."""
-        with _named(path), suppress(FileNotFoundError):
+        where = self.root / path
+        try:
             self._forget(path)
-            where = self.root / path
-            if where.is_dir():
+            if where.is_dir() and not where.is_symlink():
                 shutil.rmtree(where)
             else:
-                where.unlink()
+                where.unlink(missing_ok=True)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _told(path, error) from error
 
     def sync(self, path: str) -> None:
         """What was written to a file, or which names a folder has, outlives a loss of power."""
-        with _named(path):
-            if not (self.root / path).is_dir():
+        try:
+            if path in self._open or not (self.root / path).is_dir():
                 os.fsync(self._descriptor(path))
                 return
-            folder = os.open(self.root / path, os.O_RDONLY)
+            folder = os.open(self.root / path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(folder)
             finally:
                 os.close(folder)
+        except OSError as error:
+            raise _told(path, error) from error
 
     def close(self) -> None:
         """Lets go of all files."""
         while self._open:
             os.close(self._open.popitem()[1])
 
-    def _descriptor(self, path: str) -> int:
+    def _descriptor(self, path: str, create: int = 0) -> int:
+        """A file that is open for both, at its end for writing; made only if asked to."""
         descriptor = self._open.get(path)
-        if descriptor is None:
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            descriptor = os.open(self.root / path, flags, 0o644)
-            if len(self._open) >= self._most_open:
-                os.close(self._open.popitem(last=False)[1])
-            self._open[path] = descriptor
-        else:
+        if descriptor is not None:
             self._open.move_to_end(path)
-        return descriptor
+            return descriptor
+        if len(self._open) >= self._most_open:
+            os.close(self._open.popitem(last=False)[1])
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | create
+        while True:
+            try:
+                descriptor = os.open(f"{self.root}/{path}", flags, 0o644)
+            except OSError as error:
+                # the process may have fewer descriptors left than is thought here
+                if error.errno not in {errno.EMFILE, errno.ENFILE} or not self._open:
+                    raise
+                os.close(self._open.popitem(last=False)[1])
+            else:
+                self._open[path] = descriptor
+                return descriptor
 
     def _forget(self, path: str) -> None:
         inside = f"{path}/"
@@ -170,11 +200,7 @@ class RealDisk:
             os.close(self._open.pop(name))
 
 
-@contextmanager
-def _named(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        raise DiskError(f"{path or 'the data folder'}: {reason}", full=full) from error
+def _told(path: str, error: OSError) -> DiskError:
+    reason = error.strerror or str(error)
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return DiskError(f"{path or 'the data folder'}: {reason}", full=full)

@@ -13,7 +13,7 @@
         the same as values, one by one
     encode(records, *, base_offset=None, last_offset=None, codec=Codec.NONE, append_time=None,
            leader_epoch=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
-           transactional=False, control=False) -> bytes
+           transactional=False, control=False, delete_horizon=None, newest=None) -> bytes
         one batch
     marker(kind, *, offset, timestamp, producer_id, producer_epoch, coordinator_epoch=0,
            leader_epoch=0) -> bytes

@@ -15,6 +15,7 @@ from rota.formats.batch.header import (
     CHECKSUM,
     CHECKSUM_AT,
     CONTROL_BIT,
+    DELETE_HORIZON_BIT,
     HEAD,
     MAGIC,
     PREFIX,
@@ -55,12 +56,15 @@ def encode(  # noqa: PLR0913, each is a field of the head
     base_sequence: int = -1,
     transactional: bool = False,
     control: bool = False,
+    delete_horizon: int | None = None,
+    newest: int | None = None,
 ) -> bytes:
     """One batch of records in the order of their offsets.
 
     Offsets may have gaps, as compaction leaves them; ``base_offset`` and ``last_offset`` are those
     of the batch where its first or last record is gone. With ``append_time`` that is what readers
-    get as every record's timestamp.
+    get as every record's timestamp. From ``delete_horizon`` on compaction may drop tombstones.
+    Without records, ``newest`` is what the batch's max timestamp was.
 
     :raises FormatError: a number does not fit, or offsets do not ascend
     """
@@ -68,8 +72,10 @@ def encode(  # noqa: PLR0913, each is a field of the head
     first, last = _bounds(kept, base_offset, last_offset)
     timestamps = [record.timestamp for record in kept]
     base_timestamp = timestamps[0] if timestamps else NO_TIMESTAMP
-    newest = max(timestamps, default=NO_TIMESTAMP)
-    if newest - min(timestamps, default=newest) >= LARGEST:
+    if delete_horizon is not None:
+        base_timestamp = delete_horizon
+    last_time = max(timestamps, default=NO_TIMESTAMP if newest is None else newest)
+    if last_time - min(timestamps, default=last_time) >= LARGEST:
         raise FormatError(f"batch at offset {first}: timestamps are too far apart")
     body = b"".join([_encoded(record, first, base_timestamp) for record in kept])
     if not kept:  # by Kafka too such batches are written without a codec
@@ -81,11 +87,12 @@ def encode(  # noqa: PLR0913, each is a field of the head
         | (APPEND_TIME_BIT if append_time is not None else 0)
         | (TRANSACTIONAL_BIT if transactional else 0)
         | (CONTROL_BIT if control else 0)
+        | (DELETE_HORIZON_BIT if delete_horizon is not None else 0)
     )
     length = HEAD.size - PREFIX + len(body)
     fields = (
         *(first, length, leader_epoch, MAGIC, 0, attributes, last - first, base_timestamp),
-        *(newest if append_time is None else append_time, producer_id, producer_epoch),
+        *(last_time if append_time is None else append_time, producer_id, producer_epoch),
         *(base_sequence, len(kept)),
     )
     return _sealed(fields, body)

@@ -1,0 +1,53 @@
+"""Thousands of connections that do nothing: what they cost, and whether anyone notices."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from bench.broker_start import METADATA, answered
+from bench.contestant import Contestant, rota
+from bench.limit import LIMITS
+from bench.measure import Taken
+from bench.run import Row, Run
+
+CONNECTIONS = 2_000
+NEW = 20
+"""New clients, while the others idle; the slowest counts."""
+
+
+def idle(broker: Contestant, stack: ExitStack) -> None:
+    """A connection that has asked once, as every client does, and says nothing more."""
+    client = stack.enter_context(socket.create_connection(("127.0.0.1", broker.port)))
+    client.sendall(METADATA)
+    assert client.recv(1_000)
+
+
+def served(broker: Contestant) -> float:
+    """Seconds from connecting to an answer."""
+    start = time.monotonic()
+    answered(broker.port)
+    return time.monotonic() - start
+
+
+def run(bench: Run) -> Iterator[Row]:
+    """Rota alone."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with rota(bench.folder / "rota") as broker, ExitStack() as stack:
+        answered(broker.port)
+        before = broker.resident
+        bench.say(f"   {CONNECTIONS:,} connections")
+        for _ in range(CONNECTIONS):
+            idle(broker, stack)
+        more = broker.resident - before
+        slowest = max(served(broker) for _ in range(NEW))
+    yield Row(
+        work=f"{CONNECTIONS:,} idle connections: a new client is answered in, memory more",
+        ours=Taken(seconds=slowest, peak=more),
+        theirs={},
+        limit=LIMITS["broker-connections"],
+    )

@@ -1,0 +1,142 @@
+"""Records into a broker and out of it, beside a real Kafka: the same client, the same minute.
+
+confluent-kafka with its defaults (acks=all), and Kafka's own perf tools; one partition. The brokers
+take turns, and the best of their rounds counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.java import broker as java_broker
+
+from bench.contestant import ROTA, Contestant, both
+from bench.limit import LIMITS
+from bench.measure import Taken
+from bench.peer import KAFKA
+from bench.run import Row, Run
+
+ROUNDS = 3
+MB = 1_000_000
+RECORDS = {100: 1_000_000, 1_024: 250_000}
+"""How many of each size."""
+TOOLS = "org.apache.kafka.tools"
+TIMEOUT = 300.0
+_names = itertools.count()
+
+
+def produce(to: Contestant, topic: str, size: int) -> float:
+    """Seconds until all records are acknowledged."""
+    producer = Producer({"bootstrap.servers": to.address})
+    value, left = bytes(size), RECORDS[size]
+    failed: list[object] = []
+
+    def delivered(error: object, _message: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    start = time.monotonic()
+    while left:
+        try:
+            producer.produce(topic, value, on_delivery=delivered)
+        except BufferError:
+            producer.poll(0.1)
+            continue
+        left -= 1
+        if left % 1_000 == 0:
+            producer.poll(0)
+    assert producer.flush(TIMEOUT) == 0
+    assert not failed, failed[0]
+    return time.monotonic() - start
+
+
+def fetch(source: Contestant, topic: str, size: int) -> float:
+    """Seconds until all records have come."""
+    consumer = Consumer({"bootstrap.servers": source.address, "group.id": "bench"})
+    start = time.monotonic()
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    left = RECORDS[size]
+    while left:
+        found = consumer.consume(10_000, 10)
+        assert found, f"{left} records are missing"
+        left -= len(found)
+    took = time.monotonic() - start
+    consumer.close()
+    return took
+
+
+def tool_produce(to: Contestant, topic: str, size: int) -> float:
+    """Seconds as kafka-producer-perf-test counts them."""
+    printed = _tool(
+        *("ProducerPerformance", "--topic", topic, "--num-records", str(RECORDS[size])),
+        *("--record-size", str(size), "--throughput", "-1"),
+        *("--producer-props", f"bootstrap.servers={to.address}"),
+    )
+    (rate,) = re.findall(r"([\d.]+) records/sec", printed.splitlines()[-1])
+    return RECORDS[size] / float(rate)
+
+
+def tool_fetch(source: Contestant, topic: str, size: int) -> float:
+    """Seconds as kafka-consumer-perf-test counts them: of fetching, without joining."""
+    printed = _tool(
+        *("ConsumerPerformance", "--topic", topic, "--num-records", str(RECORDS[size])),
+        *("--bootstrap-server", source.address, "--timeout", "60000"),
+    )
+    heads, values = (line.split(", ") for line in printed.strip().splitlines()[-2:])
+    told = dict(zip(heads, values, strict=True))
+    assert int(told["data.consumed.in.nMsg"]) >= RECORDS[size]
+    return float(told["fetch.time.ms"]) / 1_000
+
+
+def _tool(name: str, *args: str) -> str:
+    command = java_broker.java(f"{TOOLS}.{name}", *args, flags=("-Xmx512m",))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def measure(
+    brokers: list[Contestant],
+    size: int,
+    into: Callable[[Contestant, str, int], float],
+    out: Callable[[Contestant, str, int], float],
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The best seconds of each broker, in and out."""
+    best_in, best_out = ({each.name: TIMEOUT for each in brokers} for _ in range(2))
+    for _ in range(ROUNDS):
+        for broker in brokers:
+            topic = f"bench-{size}-{next(_names)}"
+            broker.create(topic)
+            best_in[broker.name] = min(best_in[broker.name], into(broker, topic, size))
+            best_out[broker.name] = min(best_out[broker.name], out(broker, topic, size))
+    return best_in, best_out
+
+
+def run(bench: Run) -> Iterator[Row]:
+    """Each client, each size, in and out."""
+    with both(bench) as brokers:
+        clients = {"confluent-kafka": (produce, fetch)}
+        if any(each.name == KAFKA for each in brokers):
+            clients["Java's perf tools"] = (tool_produce, tool_fetch)
+        for (client, (into, out)), size in itertools.product(clients.items(), RECORDS):
+            bench.say(f"   {client}, {size} B")
+            for what, took in zip(
+                ("produced", "fetched"), measure(brokers, size, into, out), strict=True
+            ):
+                yield _row(f"{client}, {RECORDS[size]:,} x {size:,} B {what}", size, took)
+
+
+def _row(work: str, size: int, took: dict[str, float]) -> Row:
+    amount = size * RECORDS[size] / MB
+    rates = ", ".join(f"{name} {amount / seconds:.0f} MB/s" for name, seconds in took.items())
+    return Row(
+        work=f"{work} ({rates})",
+        ours=Taken(seconds=took.pop(ROTA)),
+        theirs={name: Taken(seconds=seconds) for name, seconds in took.items()},
+        limit=LIMITS["broker-data"],
+    )

@@ -1,0 +1,113 @@
+"""The brokers that are measured: Rota's as a process of its own, and a real Kafka."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from tests.java import broker as java_broker
+from tests.java.launcher import Unavailable
+
+from bench.peer import KAFKA
+from bench.run import Run
+
+ROTA = "Rota"
+READY = re.compile(r"127\.0\.0\.1:(\d+)")
+PATIENCE = 60.0
+"""Seconds that a broker may take to start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A broker that runs."""
+
+    name: str
+    port: int
+    pid: int
+    """Of the process that is the broker."""
+
+    @property
+    def address(self) -> str:
+        """For clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def resident(self) -> int:
+        """Its memory, in bytes."""
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
+        found = re.search(r"^VmRSS:\s+(\d+)", status, re.MULTILINE)
+        assert found is not None
+        return int(found[1]) * 1024
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        """Makes a topic, and waits until it is there."""
+        admin = AdminClient({"bootstrap.servers": self.address})
+        for made in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+            made.result()
+
+
+@contextlib.contextmanager
+def rota(folder: Path) -> Iterator[Contestant]:
+    """``rota broker`` on a folder; its last words are thrown away, for nobody reads them."""
+    command = [sys.executable, "-m", "rota", "broker", "--data-dir", str(folder), "--port", "0"]
+    with tempfile.TemporaryFile() as printed:
+        process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)
+        try:
+            yield Contestant(ROTA, _port(process, printed.fileno()), process.pid)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+def _port(process: subprocess.Popen[bytes], printed: int) -> int:
+    end = time.monotonic() + PATIENCE
+    while True:
+        text = os.pread(printed, 10_000, 0).decode()
+        if found := READY.search(text):
+            return int(found[1])
+        if process.poll() is not None or time.monotonic() > end:
+            process.kill()
+            raise RuntimeError(f"rota broker did not start: {text}")
+        time.sleep(0.002)
+
+
+@contextlib.contextmanager
+def kafka(folder: Path) -> Iterator[Contestant]:
+    """A real Kafka as its own start script runs it, but for what a single node needs."""
+    settings = {
+        "offsets.topic.num.partitions": "50",
+        "group.initial.rebalance.delay.ms": "0",
+        "log.cleaner.dedupe.buffer.size": "134217728",
+        "num.network.threads": "3",
+        "num.io.threads": "8",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    broker = java_broker.Broker(folder, settings, flags=java_broker.KAFKAS)
+    try:
+        yield Contestant(KAFKA, broker.port, broker.java_pid)
+    finally:
+        broker.stop()
+
+
+@contextlib.contextmanager
+def both(bench: Run) -> Iterator[list[Contestant]]:
+    """Rota, and Kafka where it can run; where not, that is said once, loudly."""
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(rota(bench.folder / "rota"))]
+        try:
+            found.append(stack.enter_context(kafka(bench.folder / "kafka")))
+        except Unavailable as error:
+            bench.missing[KAFKA] = str(error)
+            bench.say(f"!! {KAFKA} is LEFT OUT: {error}")
+        yield found

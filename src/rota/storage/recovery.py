@@ -1,0 +1,321 @@
+"""Opens a partition's folder, whatever is in it.
+
+After a clean stop all is taken as it is, but for the end of the last segment. Else every segment
+from the recovery point on is read from its first byte: the log ends before the first batch that is
+not sound, the rest is removed and said, and indexes and producers are made anew from what was read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rota.model.config import DAY
+from rota.storage import epoch, leftover, lookup, replay, snapshot
+from rota.storage.disk import Disk
+from rota.storage.epoch import Epochs
+from rota.storage.index import INTERVAL, Indexer
+from rota.storage.producer import Producers
+from rota.storage.scan import Damage, Frame, read_head, scan
+from rota.storage.segment import FARTHEST, Segment, path
+from rota.storage.transaction import Aborted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of a partition before its folder is opened."""
+
+    recovery_point: int
+    clean: bool
+    start: int
+    now: int
+    interval: int = INTERVAL
+    compacted: bool = False
+    expiration: int = DAY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What was found."""
+
+    segments: list[Segment]
+    epochs: Epochs
+    producers: Producers
+    start: int
+    recovery_point: int
+
+
+def load(disk: Disk, folder: str, known: Known, report: Callable[[str], None]) -> Loaded:
+    """Opens a folder.
+
+    :param report: is told of all that was damaged, and what became of it
+    """
+    leftover.clear(disk, folder, report)
+    epochs = epoch.load(disk, folder, report)
+    segments = _segments(disk, folder, epochs, known, report)
+    if epochs is None:
+        epochs = _find_epochs(disk, folder, segments)
+        for each in segments:
+            each.epochs = epochs
+    loading = _Loading(disk, folder, segments, known, report)
+    loading.run()
+    start = max(known.start, segments[0].base_offset)
+    if start > segments[-1].end:
+        loading.restart(start)
+    end = segments[-1].end
+    point = end if known.clean and not loading.damaged else min(known.recovery_point, end)
+    return Loaded(
+        segments=segments,
+        epochs=epochs,
+        producers=loading.producers,
+        start=start,
+        recovery_point=point,
+    )
+
+
+def _segments(
+    disk: Disk, folder: str, epochs: Epochs | None, known: Known, report: Callable[[str], None]
+) -> list[Segment]:
+    """Every segment there is, unread, in order; an empty one if there is none."""
+    found: list[Segment] = []
+    for base in leftover.bases(disk, folder):
+        segment = Segment(disk, folder, base, epochs=epochs, interval=known.interval, report=report)
+        segment.size = disk.size(segment.log) or 0
+        segment.made = segment.written = known.now
+        if found:
+            found[-1].end = base
+        found.append(segment)
+    if not found:
+        report(f"{folder}: no segment is there; begun anew at offset {known.start}")
+        segment = Segment(
+            disk, folder, known.start, epochs=epochs, interval=known.interval, report=report
+        )
+        segment.create(known.now)
+        found.append(segment)
+    return found
+
+
+class _Loading:
+    """The work on the segments of one folder."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        segments: list[Segment],
+        known: Known,
+        report: Callable[[str], None],
+    ) -> None:
+        self.producers = Producers(known.expiration)
+        self.damaged = False
+        """The end is not what the last one to write left."""
+        self._disk = disk
+        self._folder = folder
+        self._segments = segments
+        self._known = known
+        self._report = report
+
+    def run(self) -> None:
+        """Finds the end, and what is known of producers there."""
+        last = len(self._segments) - 1
+        if self._known.clean and self._resume(self._segments[last]):
+            self._load_producers(self._segments[last].end)
+            self._replay(self._segments[last].end)
+            return
+        first = last
+        if self._known.clean:
+            self.damaged = True
+        else:
+            bases = [each.base_offset for each in self._segments]
+            first = max(bisect_right(bases, self._known.recovery_point) - 1, 0)
+        base = self._segments[first].base_offset
+        self._load_producers(base)
+        self._replay(base)
+        self._recover_from(first)
+
+    def restart(self, offset: int) -> None:
+        """Nothing of the log is served any more: it begins anew."""
+        end = self._segments[-1].end
+        self._report(f"{self._folder}: it ends at {end}, before its start {offset}; begun anew")
+        for segment in reversed(self._segments):
+            segment.remove()
+        new = Segment(
+            self._disk,
+            self._folder,
+            offset,
+            epochs=self._segments[0].epochs,
+            interval=self._known.interval,
+            report=self._report,
+        )
+        new.create(self._known.now)
+        self._segments[:] = [new]
+        self.producers = Producers(self._known.expiration)
+        self.producers.end = offset
+
+    def _resume(self, segment: Segment) -> bool:
+        """Goes on writing a segment, of which only the end is read; False: it is not sound."""
+        segment.indexer = Indexer(segment.base_offset, self._known.interval)
+        if segment.offsets.load(hold=True, limit=max(segment.size - 1, 0)) is not None:
+            return False
+        if segment.times.load(hold=True, limit=FARTHEST) is not None:
+            return False
+        position, floor = 0, segment.base_offset
+        if len(segment.offsets):
+            relative, position = segment.offsets[-1]
+            head = read_head(self._disk, segment.log, position)
+            if head is None or head.last_offset != segment.base_offset + relative:
+                return False
+        newest = segment.times[-1] if len(segment.times) else (-1, 0)
+        segment.indexer.resume(newest[0], segment.base_offset + newest[1], segment.size - position)
+        segment.checked = True
+        segment.times_checked = False
+        expected = self._known.recovery_point
+        after = expected if expected > segment.base_offset else None
+        frame = Frame(self._disk, segment.log, segment.size, segment.epochs, after)
+        try:
+            for batch in scan(frame, position, None if position else floor):
+                floor = batch.head.last_offset + 1
+                if batch.head.max_timestamp > newest[0]:
+                    return False  # the last entry of times would be of the newest of all
+        except Damage:
+            return False
+        segment.end = floor
+        if floor < expected:
+            self._report(f"{segment.log}: ends at offset {floor}, it should at {expected}")
+        return True
+
+    def _load_producers(self, end: int) -> None:
+        self.producers = snapshot.load(
+            self._disk,
+            self._folder,
+            start=max(self._known.start, self._segments[0].base_offset),
+            end=end,
+            now=self._known.now,
+            report=self._report,
+            expiration=self._known.expiration,
+        )
+        kept = {each.base_offset for each in self._segments} | {self.producers.end}
+        stray = set(snapshot.offsets(self._disk, self._folder)) - kept
+        snapshot.remove(self._disk, self._folder, sorted(stray))
+
+    def _replay(self, end: int) -> None:
+        """Tells the producers of what is between their snapshot and an offset."""
+        for segment in self._segments:
+            if segment.end <= self.producers.end or segment.base_offset >= end:
+                continue
+            try:
+                place = lookup.find(segment, self.producers.end)
+                if place is not None:
+                    for batch in scan(segment.frame(), *place):
+                        if batch.head.base_offset >= end:
+                            break
+                        replay.take(self.producers, batch, self._report)
+            except Damage as damage:
+                segment.tell(damage)
+            self.producers.end = min(segment.end, end)
+        self.producers.end = end
+
+    def _recover_from(self, first: int) -> None:
+        """Reads all from a segment on, and ends the log where it is not sound."""
+        segments = self._segments
+        before: Segment | None = None
+        row = first
+        while row < len(segments):
+            segment = segments[row]
+            if before is not None:
+                if segment.base_offset < self.producers.end:
+                    reason = f"the one before it ends at offset {self.producers.end - 1}"
+                    self._drop(row, reason, row + 1)
+                    continue
+                self._seal(before, segment.base_offset)
+            damage = self._recover(segment, last=row == len(segments) - 1)
+            if damage is not None:
+                self._drop(row + 1, f"the one before it ends at offset {segment.end - 1}")
+                self._cut(segment, damage)
+            before = segment
+            row += 1
+        last = segments[-1]
+        last.end = self.producers.end
+        if last.end < self._known.recovery_point:
+            expected = self._known.recovery_point
+            self._report(f"{last.log}: ends at offset {last.end}, {expected} was flushed")
+
+    def _recover(self, segment: Segment, *, last: bool) -> Damage | None:
+        """Reads a segment, and makes its indexes; tells where it stops to be sound."""
+        base = segment.base_offset
+        indexer = segment.indexer = Indexer(base, self._known.interval)
+        segment.offsets.clear()
+        segment.times.clear()
+        segment.checked = segment.times_checked = True
+        aborted: list[Aborted] = []
+        self.producers.end = base
+        after = None if last else segment.end
+        frame = Frame(self._disk, segment.log, segment.size, segment.epochs, after)
+        frame.most = base + FARTHEST
+        try:
+            for batch in scan(frame, 0, base):
+                head = batch.head
+                of_offset, of_time = indexer.add(
+                    batch.position, head.size, head.last_offset, head.max_timestamp
+                )
+                segment.offsets.add(of_offset)
+                segment.times.add(of_time)
+                ended = replay.take(self.producers, batch, self._report)
+                if ended is not None:
+                    aborted.append(ended)
+        except Damage as damage:
+            segment.end = self.producers.end
+            return damage
+        finally:
+            self._save_aborted(segment, aborted)
+        return None
+
+    def _save_aborted(self, segment: Segment, aborted: list[Aborted]) -> None:
+        name = path(self._folder, segment.base_offset, "txnindex")
+        if aborted:
+            self._disk.replace(name, b"".join(each.pack() for each in aborted))
+        else:
+            self._disk.remove(name)
+        segment.aborted = aborted
+
+    def _seal(self, segment: Segment, end: int) -> None:
+        """A segment is whole, and another follows."""
+        if self.producers.end < end and not self._known.compacted:
+            gap = f"offsets {self.producers.end} to {end - 1} are missing behind it"
+            self._report(f"{segment.log}: {gap}")
+        segment.end = end
+        segment.save()
+        segment.seal()
+        self.producers.end = end
+        snapshot.save(self._disk, self._folder, self.producers)
+
+    def _cut(self, segment: Segment, damage: Damage) -> None:
+        lost = segment.size - damage.position
+        self._report(f"{damage}; cut there, {lost} bytes removed")
+        self._disk.truncate(segment.log, damage.position)
+        self._disk.sync(segment.log)
+        segment.size = damage.position
+
+    def _drop(self, row: int, reason: str, end: int | None = None) -> None:
+        """Removes segments from the last on backwards, so that a crash leaves no gap."""
+        for segment in reversed(self._segments[row:end]):
+            offset, size = segment.base_offset, segment.size
+            self._report(f"{segment.log}: offset {offset}, {size} bytes: removed, for {reason}")
+            segment.remove()
+        del self._segments[row:end]
+
+
+def _find_epochs(disk: Disk, folder: str, segments: Sequence[Segment]) -> Epochs:
+    """The leader epochs, from every batch there is; saved for the next time."""
+    entries: list[tuple[int, int]] = []
+    for segment in segments:
+        with suppress(Damage):  # of that, others tell
+            for batch in segment.scan():
+                head = batch.head
+                if not entries or head.leader_epoch > entries[-1][0]:
+                    entries.append((head.leader_epoch, head.base_offset))
+    entries = entries or [(0, segments[0].base_offset)]
+    disk.replace(f"{folder}/{epoch.NAME}", epoch.pack(entries))
+    return Epochs(entries)

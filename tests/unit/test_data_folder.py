@@ -1,0 +1,370 @@
+"""The data folder: whose it is, how its last use ended, its catalogue and its checkpoints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from rota.errors import DiskError, InputError, Unreachable
+from rota.storage import checkpoint, snapshot
+from rota.storage.catalog import FIRST, ID_BLOCK, ID_GAP, SECOND, Catalog, Entry, id_text
+from rota.storage.disk import RealDisk
+from rota.storage.folder import CLEAN, LOCK, LOG_STARTS, META, RECOVERY_POINTS, Lock, open_folder
+from rota.storage.folder import Folder as DataFolder
+from rota.storage.producer import Producer, Producers
+from tests.faulty_disk import FaultyDisk, Stopped
+
+ORDERS = Entry(name="orders", id=bytes(range(16)), partitions=3, overrides={"retention.ms": "5"})
+BILLS = Entry(name="bills", id=bytes(16), partitions=1)
+POINTS = {("orders", 0): 12, ("orders", 1): 0, ("bills", 0): 2**40}
+
+
+def ids() -> Callable[[], bytes]:
+    numbers = count(1)
+    return lambda: next(numbers).to_bytes(16)
+
+
+def opened(
+    disk: FaultyDisk, said: list[str] | None = None, *, adopt: bool = False, node: int = 1
+) -> DataFolder:
+    report = pytest.fail if said is None else said.append
+    return open_folder(disk, node_id=node, new_id=ids(), report=report, adopt=adopt)
+
+
+def with_topics(disk: FaultyDisk) -> Catalog:
+    catalog = opened(disk).catalog
+    catalog.put(ORDERS)
+    catalog.put(BILLS)
+    return catalog
+
+
+def test_topics_are_there_after_a_restart_in_the_order_of_names() -> None:
+    disk = FaultyDisk()
+    with_topics(disk)
+    catalog = opened(disk.crash(least=True)).catalog
+    assert list(catalog.topics.values()) == [BILLS, ORDERS]
+    catalog.remove("orders")
+    assert list(catalog.topics) == ["bills"]
+
+
+def test_a_new_folder_has_an_identity_that_stays() -> None:
+    disk = FaultyDisk()
+    first = opened(disk)
+    meta = disk.content(META).decode()
+    assert meta == (
+        f"cluster.id={first.cluster_id}\n"
+        f"directory.id={first.catalog.identity.directory_id}\nnode.id=1\nversion=1\n"
+    )
+    assert opened(disk.kill()).cluster_id == first.cluster_id
+
+
+@pytest.mark.parametrize("path", [FIRST, SECOND])
+def test_any_flipped_bit_in_one_copy_is_said_and_the_other_used(path: str) -> None:
+    whole = FaultyDisk()
+    with_topics(whole)
+    size = whole.size(path)
+    assert size is not None
+    for bit in range(0, 8 * size, 3):
+        disk, said = whole.kill(), list[str]()
+        disk.flip(path, bit)
+        assert list(opened(disk, said).catalog.topics) == ["bills", "orders"]
+        assert len(said) == 1
+        assert said[0].startswith(f"{path}: ")
+        assert disk.content(path) == whole.content(path)
+
+
+def test_a_copy_that_cannot_be_read_is_said() -> None:
+    disk, said = FaultyDisk(), list[str]()
+    with_topics(disk)
+    disk.refuse("read", FIRST)
+    assert list(opened(disk, said).catalog.topics) == ["bills", "orders"]
+    assert said == [
+        f"{FIRST}: Input/output error; it is written anew from the other copy",
+    ]
+
+
+def test_with_both_copies_damaged_it_is_said_how_to_go_on() -> None:
+    disk, said = FaultyDisk(), list[str]()
+    with_topics(disk)
+    for path in (FIRST, SECOND):
+        disk.flip(path, 1000)
+    with pytest.raises(Unreachable, match=r"damaged in both copies .*start with --adopt"):
+        opened(disk)
+    for number in range(3):
+        text = f"version: 0\ntopic_id: {id_text(ORDERS.id)}"
+        disk.put(f"orders-{number}/partition.metadata", text.encode())
+    catalog = opened(disk, said, adopt=True).catalog
+    assert [(each.name, each.id, each.partitions) for each in catalog.topics.values()] == [
+        ("orders", ORDERS.id, 3)
+    ]
+    assert "damaged in both copies" in said[0]
+    assert opened(disk.kill()).catalog.topics == catalog.topics
+
+
+def test_a_crash_at_any_step_leaves_the_old_catalogue_or_the_new() -> None:
+    seen = set()
+    for seed in range(20):
+        for step in range(2):
+            disk = FaultyDisk(seed)
+            catalog = with_topics(disk)
+            disk.stop_at(step)
+            with pytest.raises(Stopped):
+                catalog.remove("bills")
+            topics = tuple(opened(disk.crash()).catalog.topics)
+            assert topics in {("bills", "orders"), ("orders",)}
+            seen.add(topics)
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("path", [FIRST, SECOND])
+def test_a_change_that_failed_is_not_there_after_a_restart(path: str) -> None:
+    disk = FaultyDisk()
+    catalog = with_topics(disk)
+    disk.refuse("replace", path)
+    with pytest.raises(DiskError):
+        catalog.remove("orders")
+    assert list(catalog.topics) == ["bills", "orders"]
+    assert list(opened(disk.kill()).catalog.topics) == ["bills", "orders"]
+    catalog.remove("orders")
+    assert list(opened(disk.kill()).catalog.topics) == ["bills"]
+
+
+def test_a_crash_while_a_folder_is_made_leaves_one_that_can_be_opened() -> None:
+    for seed in range(10):
+        for step in range(5):
+            disk = FaultyDisk(seed)
+            disk.stop_at(step)
+            with pytest.raises(Stopped):
+                opened(disk)
+            opened(disk.crash()).catalog.put(ORDERS)
+
+
+def test_a_producer_id_is_never_given_twice() -> None:
+    disk, given = FaultyDisk(), list[int]()
+    for round_ in range(6):
+        catalog = opened(disk).catalog
+        given += [catalog.new_producer_id() for _ in range(3 * round_ + ID_BLOCK * (round_ == 3))]
+        disk = disk.kill() if round_ % 2 else disk.crash(least=True)
+    assert len(set(given)) == len(given)
+
+
+def test_no_producer_id_is_given_before_it_is_set_aside_on_disk() -> None:
+    disk = FaultyDisk()
+    catalog = opened(disk).catalog
+    disk.refuse("replace", FIRST)
+    with pytest.raises(DiskError):
+        catalog.new_producer_id()
+    assert catalog.new_producer_id() == 0
+    catalog.avoid_producer_id(5 * ID_BLOCK)
+    assert catalog.new_producer_id() == 5 * ID_BLOCK + 1
+    assert opened(disk.kill()).catalog.new_producer_id() > 5 * ID_BLOCK + 1
+
+
+def test_the_clean_stop_is_known_once() -> None:
+    disk = FaultyDisk()
+    folder = opened(disk)
+    assert not folder.clean
+    folder.mark_clean()
+    assert disk.content(CLEAN) == b'{"version":0,"brokerEpoch":-1}'
+    disk = disk.crash(least=True)
+    assert opened(disk).clean
+    assert not opened(disk.crash(least=True)).clean
+
+
+def test_a_damaged_marker_is_no_clean_stop() -> None:
+    whole = FaultyDisk()
+    opened(whole).mark_clean()
+    for bit in range(8 * len(whole.content(CLEAN))):
+        disk, said = whole.kill(), list[str]()
+        disk.flip(CLEAN, bit)
+        clean = opened(disk, said).clean
+        assert clean == (said == [])
+        if clean:  # the broker's epoch, which is not looked at
+            assert bit // 8 in range(27, 30)
+
+
+def test_checkpoints_are_kafkas_and_outlive_a_crash() -> None:
+    disk = FaultyDisk()
+    opened(disk).save_checkpoints(POINTS, {("orders", 0): 3})
+    assert disk.content(RECOVERY_POINTS) == (
+        b"0\n3\nbills 0 1099511627776\norders 0 12\norders 1 0\n"
+    )
+    folder = opened(disk.crash(least=True))
+    assert folder.recovery_points == POINTS
+    assert folder.log_starts == {("orders", 0): 3}
+    assert folder.cleaner_points == {}
+
+
+def test_any_flipped_bit_in_a_checkpoint_is_said_and_it_is_taken_for_missing() -> None:
+    whole = FaultyDisk()
+    opened(whole).save_checkpoints(POINTS, {})
+    for bit in range(8 * len(whole.content(RECOVERY_POINTS))):
+        disk, said = whole.kill(), list[str]()
+        disk.flip(RECOVERY_POINTS, bit)
+        assert opened(disk, said).recovery_points == {}
+        assert len(said) == 1
+        assert said[0].startswith(f"{RECOVERY_POINTS}: ")
+
+
+def test_a_flipped_bit_in_its_checksum_does_no_harm() -> None:
+    whole = FaultyDisk()
+    opened(whole).save_checkpoints(POINTS, {})
+    for bit in range(8 * len(whole.content(f"{RECOVERY_POINTS}.crc32c"))):
+        disk, said = whole.kill(), list[str]()
+        disk.flip(f"{RECOVERY_POINTS}.crc32c", bit)
+        assert opened(disk, said).recovery_points == POINTS
+        assert len(said) == 1
+
+
+def test_a_crash_at_any_step_leaves_old_checkpoints_or_new() -> None:
+    later = {**POINTS, ("orders", 0): 20}
+    seen = set()
+    for seed in range(20):
+        for step in range(2):
+            disk = FaultyDisk(seed)
+            folder = opened(disk)
+            folder.save_checkpoints(POINTS, {})
+            disk.stop_at(step)
+            with pytest.raises(Stopped):
+                folder.save_checkpoints(later, {})
+            found = opened(disk.crash()).recovery_points
+            assert found in (POINTS, later)
+            seen.add(found["orders", 0])
+    assert seen == {12, 20}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0",
+        "1\n0\n",
+        "0\n2\na 0 1\n",
+        "0\n1\na 0\n",
+        "0\n1\na 0 x\n",
+        "0\n1\na 0 -1\n",
+        "0\n2\na 0 1\na 0 2\n",
+        "\xff",
+    ],
+)
+def test_a_malformed_checkpoint_is_said_and_taken_for_missing(text: str) -> None:
+    disk, said = FaultyDisk(), list[str]()
+    disk.put(LOG_STARTS, text.encode("latin-1"))
+    assert checkpoint.read(disk, LOG_STARTS, said.append) == {}
+    assert len(said) == 1
+    assert said[0].endswith("it is taken for missing")
+
+
+def test_an_empty_checkpoint_is_what_kafka_leaves_at_first() -> None:
+    disk = FaultyDisk()
+    disk.put(LOG_STARTS, b"")
+    assert checkpoint.read(disk, LOG_STARTS, pytest.fail) == {}
+
+
+def test_meta_properties_are_mended_from_the_catalogue() -> None:
+    disk = FaultyDisk()
+    with_topics(disk)
+    before = disk.content(META)
+    for bit in range(8 * len(before)):
+        said = list[str]()
+        disk.flip(META, bit)
+        opened(disk, said)
+        assert disk.content(META) == before
+        assert said == [f"{META}: it does not say what the catalogue says; it is written anew"]
+
+
+def test_another_nodes_folder_is_refused() -> None:
+    disk = FaultyDisk()
+    with_topics(disk)
+    with pytest.raises(InputError, match=r"node.id: the folder belongs to node 1, not 2"):
+        opened(disk, node=2)
+
+
+@pytest.mark.parametrize("adopt", [False, True])
+def test_a_foreign_folder_is_refused(adopt: bool) -> None:
+    disk = FaultyDisk()
+    for name in ("a.txt", "b", "c", "d"):
+        disk.put(name, b"")
+    with pytest.raises(InputError, match=r"not Rota's, it has 'a.txt', 'b', 'c' and 1 more"):
+        opened(disk, adopt=adopt)
+    assert disk.paths() == ["a.txt", "b", "c", "d"]
+
+
+def test_a_kafkas_folder_is_taken_over_only_if_told_to() -> None:
+    disk, said = FaultyDisk(), list[str]()
+    disk.put(META, b"#\n#Sun Nov 15\ncluster.id=abc\nversion=1\ndirectory.id=def\nnode.id=1\n")
+    disk.put("bills-0/partition.metadata", f"version: 0\ntopic_id: {id_text(ORDERS.id)}".encode())
+    disk.put("bills-2/partition.metadata", b"nonsense")
+    disk.put("__consumer_offsets-0/partition.metadata", b"version: 0\ntopic_id: " + b"A" * 22)
+    disk.put("__cluster_metadata-0/00000000000000000000.log", b"")
+    disk.put("gone-0.0123456789abcdef0123456789abcdef-delete/x", b"")
+    known = Producers()
+    known.put(4_711, Producer(epoch=0))
+    disk.put("bills-0/00000000000000000009.snapshot", snapshot.pack(known))
+    with pytest.raises(InputError, match="written by a Kafka: stop that"):
+        opened(disk)
+    folder = opened(disk, said, adopt=True)
+    assert folder.cluster_id == "abc"
+    assert {each.name: (each.id, each.partitions) for each in folder.catalog.topics.values()} == {
+        "__consumer_offsets": (bytes(16), 1),
+        "bills": (ORDERS.id, 3),
+    }
+    assert folder.catalog.topics["__consumer_offsets"].overrides == {"cleanup.policy": "compact"}
+    assert folder.catalog.new_producer_id() == ID_GAP
+    assert said == [
+        "bills-2/partition.metadata: it does not say its topic's id",
+        "topic 'bills': 1 of 3 partitions have no folder",
+        "2 topics were found in their folders; Kafka's defaults hold for them",
+    ]
+    assert opened(disk.kill()).catalog.topics == folder.catalog.topics
+
+
+def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:
+    lock = Lock(tmp_path / "data")
+    used = rf"the folder .*data is in use by process {os.getpid()}$"
+    for _ in range(2):
+        with pytest.raises(Unreachable, match=used):
+            Lock(tmp_path / "data")
+    script = "import sys, pathlib, rota.storage.folder as f; f.Lock(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", script, str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert f"in use by process {os.getpid()}" in done.stderr
+    lock.release()
+    lock.release()
+    Lock(tmp_path / "data").release()
+
+
+def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DiskError, match=r"the folder .*file cannot be written: "):
+        Lock(tmp_path / "file")
+
+
+def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o500)
+    tmp_path.chmod(0o500)
+    was = os.geteuid()
+    if was == 0:  # who may write anywhere
+        os.seteuid(65_534)
+    try:
+        with pytest.raises(DiskError, match=r"the folder .* cannot be written: Permission denied"):
+            Lock(tmp_path / "data")
+    finally:
+        os.seteuid(was)
+
+
+def test_a_real_folder_keeps_its_topics(tmp_path: Path) -> None:
+    lock = Lock(tmp_path)
+    folder = open_folder(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)
+    folder.catalog.put(ORDERS)
+    folder.mark_clean()
+    lock.release()
+    again = open_folder(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)
+    assert again.clean
+    assert again.catalog.topics == {"orders": ORDERS}
+    assert {path.name for path in tmp_path.iterdir()} == {LOCK, META, FIRST, SECOND}
