@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -128,3 +129,17 @@ def test_the_fixture_is_listed_with_its_words(tmp_path: Path) -> None:
         cwd=tmp_path,
     ).stdout
     assert "@pytest.mark.kafka(config={...}" in listed
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "test-with-kafka.md"
+FILE = re.compile(r"^```python (\w+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def test_the_suite_of_the_how_to(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("confluent_kafka")
+    files = dict(FILE.findall(PAGE.read_text()))
+    assert sorted(files) == ["conftest.py", "shop.py", "test_shop.py"]
+    for name, text in files.items():
+        (pytester.path / name).write_text(text)
+    tests = re.findall(r"^def test_", files["test_shop.py"], re.MULTILINE)
+    outcomes(pytester).assert_outcomes(passed=len(tests))
