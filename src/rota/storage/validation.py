@@ -12,6 +12,8 @@ from rota.formats.batch.checksum import function
 from rota.formats.batch.header import (
     APPEND_TIME_BIT,
     ATTRIBUTES_AT,
+    CHECKSUM,
+    CHECKSUM_AT,
     CODEC_BITS,
     CONTROL_BIT,
     HEAD,
@@ -47,10 +49,27 @@ def check(batch: Bytes, config: TopicConfig, now: int) -> Head:
             Code.CORRUPT_MESSAGE, f"checksum {made:08x}, the batch says {head.checksum:08x}"
         )
     _check_head(head, len(batch))
-    _check_times(head, config, now)
+    _check_times(batch, head, config, now)
     if config.compacted:
         _check_keys(batch)
     return head
+
+
+def stamped(
+    batch: Bytes, head: Head, offset: int, epoch: int, append_time: int | None
+) -> tuple[bytearray, Head]:
+    """A batch as it is stored: with its offset and epoch, and the time if the broker's counts."""
+    head = head._replace(base_offset=offset, leader_epoch=epoch)
+    stored = bytearray(batch)
+    if append_time is None:
+        HEAD.pack_into(stored, 0, *head)
+        return stored, head
+    attributes = head.attributes | APPEND_TIME_BIT
+    head = head._replace(attributes=attributes, max_timestamp=append_time)
+    HEAD.pack_into(stored, 0, *head)
+    head = head._replace(checksum=function()(memoryview(stored)[ATTRIBUTES_AT:]))
+    CHECKSUM.pack_into(stored, CHECKSUM_AT, head.checksum)
+    return stored, head
 
 
 def _check_size(head: Head, size: int, config: TopicConfig) -> None:
@@ -91,7 +110,7 @@ def _check_head(head: Head, size: int) -> None:
         raise Refused(Code.INVALID_RECORD, problem)
 
 
-def _check_times(head: Head, config: TopicConfig, now: int) -> None:
+def _check_times(batch: Bytes, head: Head, config: TopicConfig, now: int) -> None:
     if head.attributes & APPEND_TIME_BIT:
         raise Refused(Code.INVALID_TIMESTAMP, "a producer may not set the time of the append")
     if config.timestamp_type == "LogAppendTime":
@@ -99,9 +118,13 @@ def _check_times(head: Head, config: TopicConfig, now: int) -> None:
     earliest, latest = now - config.timestamps_before, now + config.timestamps_after
     for timestamp in (head.base_timestamp, head.max_timestamp):
         if timestamp != -1 and not earliest <= timestamp <= latest:
+            found = decode(batch, check=False).timestamp
+            rows = ((found != -1) & ((found < earliest) | (found > latest))).nonzero()[0].tolist()
+            problem = f"is not within {earliest} and {latest}"
             raise Refused(
                 Code.INVALID_TIMESTAMP,
-                f"timestamp {timestamp} is not within {earliest} and {latest}",
+                f"timestamp {timestamp} {problem}",
+                records=tuple((row, f"timestamp {found[row]} {problem}") for row in rows),
             )
 
 
@@ -109,8 +132,10 @@ def _check_keys(batch: Bytes) -> None:
     columns = decode(batch, check=False)
     if columns.problems:
         raise Refused(Code.CORRUPT_MESSAGE, columns.problems[0].text)
-    if (columns.key_size < 0).any():
-        row = int((columns.key_size < 0).argmax())
+    rows = (columns.key_size < 0).nonzero()[0].tolist()
+    if rows:
         raise Refused(
-            Code.INVALID_RECORD, f"record {row} has no key, which a compacted topic needs"
+            Code.INVALID_RECORD,
+            f"record {rows[0]} has no key, which a compacted topic needs",
+            records=tuple((row, "no key") for row in rows),
         )

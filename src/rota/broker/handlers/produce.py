@@ -1,0 +1,195 @@
+"""Produce: one batch for each partition, as the producer made it, to the end of the log.
+
+With one node, ``acks=1`` and ``acks=-1`` are the same: the batch is in the log before the answer
+leaves. ``acks=0`` gets no answer; where something goes wrong the connection is closed, so that the
+producer notices. Versions 0 to 2 are told to clients but not handled, as in Kafka: older versions
+of librdkafka take a broker without them for one that cannot compress.
+"""
+
+from __future__ import annotations
+
+from rota.broker.call import Call
+from rota.broker.dispatch import Handler
+from rota.broker.handlers.partition import log_of, reason, topic_of, topic_with_id
+from rota.broker.part import Parts
+from rota.broker.topics import Topic
+from rota.errors import Code, DiskError, Refused
+from rota.formats.buffer import Bytes
+from rota.wire.api import Api
+from rota.wire.message import Message, ProduceResponse
+
+TopicAnswer = ProduceResponse.TopicProduceResponse
+PartitionAnswer = TopicAnswer.PartitionProduceResponse
+RecordProblem = PartitionAnswer.BatchIndexAndErrorMessage
+
+TOPIC_IDS_FROM = 13
+ZSTD_FROM = 7
+ATTRIBUTES = 22
+"""Where a batch has the lower byte of its attributes."""
+CODEC, ZSTD, TRANSACTIONAL = 0x07, 4, 0x10
+WITHOUT_START = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.INVALID_TOPIC_EXCEPTION,
+        Code.MESSAGE_TOO_LARGE,
+        Code.RECORD_LIST_TOO_LARGE,
+        Code.CORRUPT_MESSAGE,
+        Code.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Refusals with which Kafka does not say where the log starts."""
+
+
+def handle(parts: Parts, call: Call) -> None:
+    """Appends what a producer sends."""
+    request = call.request
+    if request.acks not in {-1, 0, 1}:
+        text = f"acks may be -1, 0 or 1, not {request.acks}"
+        return call.answer(_all_refused(call, Code.INVALID_REQUIRED_ACKS, text))
+    if _is_transactional(request):
+        # the code that every library takes for final; others are tried again until a timeout
+        text = "this broker has no transactions"
+        return _finish(
+            call, _all_refused(call, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text), text
+        )
+    problems: list[str] = []
+    answers = [_topic(parts, call, topic, problems) for topic in request.topic_data]
+    return _finish(call, ProduceResponse(responses=answers, throttle_time_ms=0), *problems)
+
+
+def refuse(call: Call, code: Code) -> Message:
+    """The same error for each partition; nothing for a producer that expects no answer."""
+    return None if call.request.acks == 0 else _all_refused(call, code, None)
+
+
+def _finish(call: Call, response: Message, *problems: str) -> None:
+    if call.request.acks != 0:
+        call.answer(response)
+    elif problems:
+        call.drop(f"PRODUCE with acks=0 failed: {problems[0]}")
+    else:
+        call.answer(None)
+
+
+def _topic(parts: Parts, call: Call, asked: Message, problems: list[str]) -> Message:
+    topics = parts.topics
+    try:
+        found = (
+            topic_with_id(topics, asked.topic_id)
+            if call.version >= TOPIC_IDS_FROM
+            else topic_of(topics, asked.name)
+        )
+    except Refused as unknown:
+        problems.append(f"{unknown.code.name}: {unknown}")
+        answers = [_failed(each.index, unknown.code, str(unknown)) for each in asked.partition_data]
+    else:
+        answers = [_partition(parts, call, found, each, problems) for each in asked.partition_data]
+    return TopicAnswer(name=asked.name, topic_id=asked.topic_id, partition_responses=answers)
+
+
+def _partition(
+    parts: Parts, call: Call, topic: Topic, asked: Message, problems: list[str]
+) -> Message:
+    try:
+        return _append(parts, call, topic, asked)
+    except (Refused, DiskError) as error:
+        where = f"{topic.name}-{asked.index}"
+        code, text = reason(parts, error, where)
+        problems.append(f"{where}: {code.name}: {text}")
+        if code in WITHOUT_START:
+            return _failed(asked.index, code, text)
+        start = topic.logs[asked.index].start
+        return _failed(asked.index, code, text, start=start, records=_record_errors(error))
+
+
+def _append(parts: Parts, call: Call, topic: Topic, asked: Message) -> Message:
+    """Puts a batch at the end of a partition.
+
+    :raises Refused: it is not allowed there
+    :raises DiskError: it could not be written
+    """
+    log_of(topic, asked.index)
+    if topic.internal:
+        raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is the broker's own")
+    records = asked.records
+    if not records:
+        raise Refused(Code.INVALID_RECORD, "no batch of records for this partition")
+    if call.version < ZSTD_FROM and _attributes(records) & CODEC == ZSTD:
+        raise Refused(
+            Code.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd may be used from version {ZSTD_FROM} of Produce on, this is {call.version}",
+        )
+    done = parts.topics.append(topic.name, asked.index, records, call.now)
+    return PartitionAnswer(
+        index=asked.index,
+        error_code=0,
+        base_offset=done.base_offset,
+        log_append_time_ms=done.append_time,
+        log_start_offset=done.log_start,
+        record_errors=[],
+        error_message=None,
+    )
+
+
+def _is_transactional(request: Message) -> bool:
+    return any(
+        _attributes(partition.records) & TRANSACTIONAL
+        for topic in request.topic_data
+        for partition in topic.partition_data
+    )
+
+
+def _attributes(batch: Bytes | None) -> int:
+    return batch[ATTRIBUTES] if batch is not None and len(batch) > ATTRIBUTES else 0
+
+
+def _record_errors(error: Refused | DiskError) -> list[Message]:
+    if isinstance(error, DiskError):
+        return []
+    return [
+        RecordProblem(batch_index=index, batch_index_error_message=text)
+        for index, text in error.records
+    ]
+
+
+def _all_refused(call: Call, code: Code, text: str | None) -> Message:
+    topics = [
+        TopicAnswer(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[_failed(each.index, code, text) for each in topic.partition_data],
+        )
+        for topic in call.request.topic_data
+    ]
+    return ProduceResponse(responses=topics, throttle_time_ms=0)
+
+
+def _failed(
+    partition: int,
+    code: Code,
+    text: str | None,
+    *,
+    start: int = -1,
+    records: list[Message] | None = None,
+) -> Message:
+    return PartitionAnswer(
+        index=partition,
+        error_code=code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=start,
+        record_errors=records or [],
+        error_message=text,
+    )
+
+
+HANDLERS = (
+    Handler(
+        api=Api.PRODUCE,
+        lowest=3,
+        highest=13,
+        advertised_from=0,
+        handle=handle,
+        refuse=refuse,
+    ),
+)

@@ -1,0 +1,1 @@
+"""A real broker process, killed, paused and cut off under load."""
