@@ -47,7 +47,7 @@ def check(batch: Bytes, config: TopicConfig, now: int) -> Head:
             Code.CORRUPT_MESSAGE, f"checksum {made:08x}, the batch says {head.checksum:08x}"
         )
     _check_head(head, len(batch))
-    _check_times(head, config, now)
+    _check_times(batch, head, config, now)
     if config.compacted:
         _check_keys(batch)
     return head
@@ -91,7 +91,7 @@ def _check_head(head: Head, size: int) -> None:
         raise Refused(Code.INVALID_RECORD, problem)
 
 
-def _check_times(head: Head, config: TopicConfig, now: int) -> None:
+def _check_times(batch: Bytes, head: Head, config: TopicConfig, now: int) -> None:
     if head.attributes & APPEND_TIME_BIT:
         raise Refused(Code.INVALID_TIMESTAMP, "a producer may not set the time of the append")
     if config.timestamp_type == "LogAppendTime":
@@ -99,9 +99,12 @@ def _check_times(head: Head, config: TopicConfig, now: int) -> None:
     earliest, latest = now - config.timestamps_before, now + config.timestamps_after
     for timestamp in (head.base_timestamp, head.max_timestamp):
         if timestamp != -1 and not earliest <= timestamp <= latest:
+            times = decode(batch, check=False).timestamp
+            rows = ((times < earliest) | (times > latest)).nonzero()[0].tolist()
             raise Refused(
                 Code.INVALID_TIMESTAMP,
                 f"timestamp {timestamp} is not within {earliest} and {latest}",
+                records=tuple((row, f"timestamp {times[row]}") for row in rows),
             )
 
 
