@@ -31,6 +31,11 @@ class Alarms:
         """Forgets an alarm, if there is one of this name."""
         self._set.pop(name, None)
 
+    @property
+    def names(self) -> list[Hashable]:
+        """Those that are set, in no order."""
+        return list(self._set)
+
     def next(self) -> int | None:
         """When the next one rings; None if there is none."""
         while self._heap:
