@@ -16,6 +16,7 @@ from rota.broker.fault import Faults
 from rota.broker.groups import Groups
 from rota.broker.handlers import (
     cluster,
+    config,
     delete_records,
     fetch,
     group,
@@ -40,6 +41,7 @@ from rota.wire.sasl import Mechanism, Users
 
 MODULES = (
     cluster,
+    config,
     delete_records,
     fetch,
     group,

@@ -8,31 +8,23 @@ cut off again. If even that fails, the log takes nothing more until it is opened
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeAlias
 
 from rota.errors import Code, DiskError, Refused
 from rota.formats.batch import Record, encode
-from rota.formats.batch.checksum import checksum
-from rota.formats.batch.header import (
-    APPEND_TIME_BIT,
-    ATTRIBUTES_AT,
-    CHECKSUM,
-    CHECKSUM_AT,
-    HEAD,
-)
+from rota.formats.batch.header import HEAD
 from rota.formats.buffer import Bytes
 from rota.model.config import DAY, TopicConfig
-from rota.storage import epoch, lookup, recovery, replay, retention, snapshot, transaction
-from rota.storage import validation as validate
+from rota.storage import epoch, recovery, retention, snapshot, validation
+from rota.storage.chain import Chain
 from rota.storage.disk import Disk
 from rota.storage.epoch import Epochs
 from rota.storage.producer import Producers
-from rota.storage.scan import Damage, Head
-from rota.storage.segment import Segment, Stretch
+from rota.storage.scan import Head
+from rota.storage.segment import Segment
 
 METADATA = "partition.metadata"
 Pair: TypeAlias = tuple[bytes | None, bytes | None]
@@ -71,8 +63,6 @@ class Log:
         self.disk = disk
         self.folder = folder
         self.config = config
-        self.segments = segments
-        """At least one; the last is written to."""
         self.epochs = epochs
         self.producers = producers
         self.start = start
@@ -83,12 +73,11 @@ class Log:
         """Why nothing more is taken."""
         self.report = report
         self._segment_bytes = segment_bytes
-        self._bases = [each.base_offset for each in segments]
+        self._chain = Chain(segments)
         self._dirty_since: int | None = None
         """When the first record was appended that is not flushed."""
         self._unsynced: list[str] = []
         """Names that the first flush makes durable: a topic of many partitions is made at once."""
-        self._snapshot_at = producers.end
 
     @classmethod
     def create(  # noqa: PLR0913, as above
@@ -187,6 +176,11 @@ class Log:
         )
 
     @property
+    def segments(self) -> list[Segment]:
+        """At least one; the last is written to."""
+        return self._chain.segments
+
+    @property
     def end(self) -> int:
         """The offset of the next record: all before it are there, for one node is enough."""
         return self.segments[-1].end
@@ -208,18 +202,18 @@ class Log:
         :raises DiskError: it could not be written; nothing of it is there
         """
         self._ready()
-        head = validate.check(batch, self.config, now)
+        head = validation.check(batch, self.config, now)
         end = self.segments[-1].end
+        by_append_time = self.config.timestamp_type == "LogAppendTime"
         if head.producer_id >= 0:
             known = self.producers.check(head._replace(base_offset=end).full)
             if known is not None:
-                time = known.timestamp if self._by_append_time else -1
+                time = known.timestamp if by_append_time else -1
                 return Appended(known.first_offset, time, self.start, True)
-        stamped = bytearray(batch)
-        head = self._stamp(stamped, head, end, now)
-        self._write(stamped, head, now)
-        append_time = now if self._by_append_time else -1
-        return Appended(end, append_time, self.start)
+        append_time = now if by_append_time else None
+        stored, head = validation.stamped(batch, head, end, self.epochs.latest, append_time)
+        self._write(stored, head, now)
+        return Appended(end, -1 if append_time is None else now, self.start)
 
     def append_records(self, pairs: Iterable[Pair], now: int) -> Appended:
         """Writes records of the broker's own as one batch.
@@ -240,26 +234,9 @@ class Log:
         self._write(batch, Head._make(HEAD.unpack_from(batch)), now)
         return Appended(end, -1, self.start)
 
-    @property
-    def _by_append_time(self) -> bool:
-        return self.config.timestamp_type == "LogAppendTime"
-
     def _ready(self) -> None:
         if self.failed is not None:
             raise Refused(Code.KAFKA_STORAGE_ERROR, f"{self.folder}: {self.failed}")
-
-    def _stamp(self, batch: bytearray, head: Head, offset: int, now: int) -> Head:
-        """Gives a batch its offset and epoch, and the time if the topic wants the broker's."""
-        head = head._replace(base_offset=offset, leader_epoch=self.epochs.latest)
-        if self._by_append_time:
-            attributes = head.attributes | APPEND_TIME_BIT
-            head = head._replace(attributes=attributes, max_timestamp=now)
-            HEAD.pack_into(batch, 0, *head)
-            made = checksum(memoryview(batch)[ATTRIBUTES_AT:])
-            CHECKSUM.pack_into(batch, CHECKSUM_AT, made)
-            return head._replace(checksum=made)
-        HEAD.pack_into(batch, 0, *head)
-        return head
 
     def _write(self, batch: bytes | bytearray, head: Head, now: int) -> None:
         segment = self.segments[-1]
@@ -285,7 +262,10 @@ class Log:
         most = self._segment_bytes or self.config.segment_bytes
         if not segment.has_room(size, head.last_offset, most):
             return segment.size > 0
-        return segment.aged(head.max_timestamp, now) > self.config.segment_age
+        config = self.config
+        # of a compacted topic nothing may stay dirty longer (KIP-354)
+        lag = config.max_compaction_lag if config.compacted else config.segment_age
+        return segment.aged(head.max_timestamp, now) > min(config.segment_age, lag)
 
     def _sync(self, name: str) -> None:
         """Makes a file durable. If that fails once, it cannot be tried again.
@@ -298,7 +278,7 @@ class Log:
                 self._unsynced.pop()
             self.disk.sync(name)
         except DiskError as error:
-            self._fail(f"not synced: {error}")
+            self.fail(f"not synced: {error}")
             raise
 
     def _cut(self, segment: Segment) -> None:
@@ -306,9 +286,10 @@ class Log:
         try:
             self.disk.truncate(segment.log, segment.size)
         except DiskError as error:
-            self._fail(f"a failed append could not be taken back: {error}")
+            self.fail(f"a failed append could not be taken back: {error}")
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
+        """Takes nothing more from now on."""
         if self.failed is None:
             self.failed = reason
             self.report(f"{self.folder}: {reason}; it takes nothing more until it is opened anew")
@@ -329,8 +310,7 @@ class Log:
         new.create(now)
         self.disk.sync(self.folder)
         old.seal()
-        self.segments.append(new)
-        self._bases.append(new.base_offset)
+        self._chain.add(new)
         self.recovery_point = old.end
         self._dirty_since = None
         return new
@@ -347,7 +327,7 @@ class Log:
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool = True, to: int | None = None
-    ) -> bytes:
+    ) -> Bytes:
         """Whole batches from the one on that has an offset, each with its checksum compared.
 
         :param at_least_one: the first may be larger than ``max_bytes``
@@ -360,71 +340,28 @@ class Log:
                 f"{self.folder}: offset {offset} is outside {self.start} to {self.end}",
             )
         until = self.end if to is None else min(to, self.end)
-        pieces: list[bytes] = []
-        row = bisect_right(self._bases, offset) - 1
-        while offset < until and row < len(self.segments):
-            segment = self.segments[row]
-            stretch = self._read(segment, offset, max_bytes, until, at_least_one and not pieces)
-            if stretch.data:
-                pieces.append(stretch.data)
-                max_bytes -= len(stretch.data)
-            if stretch.damage is not None and not pieces:
-                raise Refused(Code.CORRUPT_MESSAGE, str(stretch.damage))
-            offset = stretch.next_offset
-            if stretch.damage is not None or offset < segment.end:
-                break
-            row += 1
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def _read(
-        self, segment: Segment, offset: int, budget: int, until: int, at_least_one: bool
-    ) -> Stretch:
-        try:
-            place = lookup.find(segment, offset)
-        except Damage as damage:
-            segment.tell(damage)
-            return Stretch(b"", offset, damage)
-        if place is None:  # compaction has left nothing behind it
-            return Stretch(b"", segment.end, None)
-        until = min(until, segment.end)  # of two that overlap, the later one counts
-        return segment.read(place, budget, until, at_least_one=at_least_one)
+        return self._chain.read(offset, until, max_bytes, at_least_one=at_least_one)
 
     def offset_for_time(self, timestamp: int) -> tuple[int, int] | None:
         """The offset and timestamp of the first record that is not older; None: all are.
 
         :raises Refused: what must be read for that is damaged
         """
-        for segment in self.segments:
-            try:
-                found = lookup.first_since(segment, timestamp, self.start)
-            except Damage as damage:
-                segment.tell(damage)
-                raise Refused(Code.CORRUPT_MESSAGE, str(damage)) from None
-            if found is not None:
-                return found
-        return None
+        return self._chain.first_since(timestamp, self.start)
 
     def newest(self) -> tuple[int, int] | None:
         """The offset and timestamp of the first record with the newest timestamp; None: no record.
 
         :raises Refused: what must be read for that is damaged
         """
-        try:
-            best = max(self.segments, key=lambda each: (lookup.newest(each)[0], -each.base_offset))
-            return lookup.newest_record(best)
-        except Damage as damage:
-            raise Refused(Code.CORRUPT_MESSAGE, str(damage)) from None
+        return self._chain.newest()
 
     def aborted(self, first: int, last: int) -> list[tuple[int, int]]:
         """Aborted transactions with records from one offset to before another.
 
         :return: their producers' ids and first offsets, in the order of their ends
         """
-        found: list[tuple[int, int]] = []
-        for row in range(max(bisect_right(self._bases, first) - 1, 0), len(self.segments)):
-            entries = transaction.overlapping(replay.aborted(self.segments, row), first, last)
-            found += [(each.producer_id, each.first_offset) for each in entries]
-        return found
+        return self._chain.aborted(first, last)
 
     def delete_before(self, offset: int) -> None:
         """Serves nothing before an offset any more; the files go with :meth:`delete_old`.
@@ -449,9 +386,13 @@ class Log:
         for segment in gone:
             segment.remove()
             snapshot.remove(self.disk, self.folder, [segment.base_offset])
-            del self.segments[0], self._bases[0]
-            self.start = max(self.start, self._bases[0])
+            self._chain.drop_first()
+            self.start = max(self.start, self.segments[0].base_offset)
         return len(gone)
+
+    def swapped(self, bases: Sequence[int]) -> None:
+        """Compaction has put new files in place of these segments: the first one's, one for all."""
+        self._chain.swap(bases, self._segment(bases[0]))
 
     def end_of_epoch(self, asked: int) -> tuple[int, int] | None:
         """The last leader epoch up to this one, and the offset at which it ends."""
@@ -484,9 +425,9 @@ class Log:
 
     def _snapshot(self) -> None:
         """What is known of producers, so that nobody need read the log for it."""
-        if self._snapshot_at != self.producers.end:
+        end = self.producers.end
+        if end and end not in snapshot.offsets(self.disk, self.folder):
             snapshot.save(self.disk, self.folder, self.producers)
-            self._snapshot_at = self.producers.end
 
     def __enter__(self) -> Log:
         return self

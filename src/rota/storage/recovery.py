@@ -226,8 +226,9 @@ class _Loading:
             segment = segments[row]
             if before is not None:
                 if segment.base_offset < self.producers.end:
-                    self._drop(row, f"the one before it ends at offset {self.producers.end - 1}")
-                    break
+                    reason = f"the one before it ends at offset {self.producers.end - 1}"
+                    self._drop(row, reason, row + 1)
+                    continue
                 self._seal(before, segment.base_offset)
             damage = self._recover(segment, last=row == len(segments) - 1)
             if damage is not None:
@@ -281,10 +282,10 @@ class _Loading:
 
     def _seal(self, segment: Segment, end: int) -> None:
         """A segment is whole, and another follows."""
-        if segment.end < end or self.producers.end < end:
+        if self.producers.end < end and not self._known.compacted:
             gap = f"offsets {self.producers.end} to {end - 1} are missing behind it"
-            if not self._known.compacted:
-                self._report(f"{segment.log}: {gap}")
+            self._report(f"{segment.log}: {gap}")
+        segment.end = end
         segment.save()
         segment.seal()
         self.producers.end = end
@@ -297,13 +298,13 @@ class _Loading:
         self._disk.sync(segment.log)
         segment.size = damage.position
 
-    def _drop(self, row: int, reason: str) -> None:
+    def _drop(self, row: int, reason: str, end: int | None = None) -> None:
         """Removes segments from the last on backwards, so that a crash leaves no gap."""
-        for segment in reversed(self._segments[row:]):
+        for segment in reversed(self._segments[row:end]):
             offset, size = segment.base_offset, segment.size
             self._report(f"{segment.log}: offset {offset}, {size} bytes: removed, for {reason}")
             segment.remove()
-        del self._segments[row:]
+        del self._segments[row:end]
 
 
 def _find_epochs(disk: Disk, folder: str, segments: Sequence[Segment]) -> Epochs:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rota.formats.batch.header import HEAD
+from rota.formats.buffer import Bytes
 from rota.storage.disk import Disk
 from rota.storage.epoch import Epochs
 from rota.storage.index import INTERVAL, OFFSET_ENTRY, TIME_ENTRY, Entries, Indexer
@@ -41,7 +42,7 @@ class Place(NamedTuple):
 class Stretch(NamedTuple):
     """Whole batches as they are in the file."""
 
-    data: bytes
+    data: Bytes
     next_offset: int
     damage: Damage | None
     """What ended it."""
@@ -220,7 +221,7 @@ class Segment:
         if at:
             self._remember(floor, position + at)
         return Stretch(
-            data if at == len(data) else bytes(view[:at]),
+            data if at == len(data) else view[:at],
             self.base_offset if floor is None else floor,
             damage,
         )

@@ -7,6 +7,7 @@ without a value. Offsets, timestamps and the codec stay as they were. What else 
   next one, and the epoch;
 - the last batch that was looked at, for its offset;
 - a transaction's marker, until nothing is left of the transaction, and then as long as tombstones.
+  What an aborted one has written goes at once, so a compacted segment needs no index of those.
 
 How long that is, the batch says itself once it is known: compaction writes the time from which on
 its tombstones, or its marker, may go ("delete horizon", KIP-534).
@@ -48,10 +49,10 @@ class Transactions:
     """Follows the log, and knows what has become of the transactions in it."""
 
     def __init__(self, aborted: Iterable[Aborted]) -> None:
-        self._ahead = [(each.first_offset, each.last_offset, each) for each in set(aborted)]
+        self._ahead = [(each.first_offset, each.producer_id) for each in aborted]
         heapify(self._ahead)
-        self._aborted: dict[int, tuple[Aborted, bool]] = {}
-        """Those that have begun, by producer; with whether a batch of them was seen."""
+        self._aborted: dict[int, bool] = {}
+        """The producers of those that have begun; was a batch of them seen?"""
         self._committed: set[int] = set()
         """Producers of which a batch was seen that will be, or is, committed."""
 
@@ -62,30 +63,30 @@ class Transactions:
             return False
         producer = head.producer_id
         if producer in self._aborted:
-            self._aborted[producer] = self._aborted[producer][0], True
+            self._aborted[producer] = True
             return True
         self._committed.add(producer)
         return False
 
-    def ends(self, head: Header, kind: int) -> tuple[bool, Aborted | None]:
-        """May a marker go, for nothing is left of its transaction? If not, what it aborts.
+    def ends(self, head: Header, kind: int) -> bool:
+        """May a marker go, for there was nothing left of its transaction?
 
         :param kind: the marker's type; -1: the batch is empty
         """
         self._go_to(head.last_offset)
+        producer = head.producer_id
         if kind == Marker.ABORT:
-            aborted, seen = self._aborted.pop(head.producer_id, (None, False))
-            return not seen, aborted if seen else None
+            return not self._aborted.pop(producer, False)
         if kind == Marker.COMMIT:
-            left = head.producer_id in self._committed
-            self._committed.discard(head.producer_id)
-            return not left, None
-        return head.count == 0, None
+            left = producer in self._committed
+            self._committed.discard(producer)
+            return not left
+        return head.count == 0
 
     def _go_to(self, offset: int) -> None:
         while self._ahead and self._ahead[0][0] <= offset:
-            _, _, aborted = heappop(self._ahead)
-            self._aborted.setdefault(aborted.producer_id, (aborted, False))
+            _, producer = heappop(self._ahead)
+            self._aborted.setdefault(producer, False)
 
 
 @dataclass(slots=True)
@@ -96,8 +97,6 @@ class Kept:
     """Nothing, if the batch is gone."""
     newest: int = -1
     """Its newest timestamp."""
-    aborted: Aborted | None = None
-    """For the new segment's index: a transaction whose marker this is."""
 
 
 class Sieve:
@@ -173,14 +172,14 @@ class Sieve:
     def _keep_marker(self, head: Header, data: Bytes) -> Kept:
         columns = _decoded(head, data)
         kind = int(columns.batches.marker[0])
-        useless, aborted = self._transactions.ends(head, kind)
+        useless = self._transactions.ends(head, kind)
         horizon = head.delete_horizon
         if not head.count or (useless and horizon is not None and horizon <= self._now):
             return self._emptied(head)
         if useless and horizon is None:
             horizon = self._now + self._delete_retention
             return _rewritten(head, list(records(columns)), horizon)
-        return Kept(data, head.max_timestamp, aborted)
+        return Kept(data, head.max_timestamp)
 
     def _emptied(self, head: Header) -> Kept:
         """A batch of which no record stays."""

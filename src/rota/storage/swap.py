@@ -11,23 +11,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
-from rota.errors import FormatError
-from rota.formats.batch import read_header, walk
 from rota.formats.batch.checksum import checksum
 from rota.storage import snapshot
 from rota.storage.disk import Disk
+from rota.storage.scan import Damage, Frame, scan
+from rota.storage.segment import KINDS, path
 
 CLEANED, SWAP = ".cleaned", ".swap"
-LOG = "log"
-BESIDE = ("index", "timeindex", "txnindex")
-"""The files beside the log, in the order in which they are renamed."""
+LOG, *BESIDE = KINDS
 NOTE = "rota.swap"
+DIGITS = 20
 
 
-def path(folder: str, base: int, kind: str, suffix: str = "") -> str:
-    """Where a file of a segment is."""
-    return f"{folder}/{base:020}.{kind}{suffix}"
+def base_of(name: str) -> int | None:
+    """The offset in a file's name; None: it has none."""
+    digits = name.partition(".")[0]
+    return int(digits) if len(digits) == DIGITS and digits.isdecimal() else None
 
 
 def swap(disk: Disk, folder: str, bases: list[int]) -> None:
@@ -51,21 +52,26 @@ def begun(disk: Disk, folder: str, base: int) -> bool:
 
 
 def drop(disk: Disk, folder: str, base: int) -> None:
-    """Gives up the cleaned files of a segment."""
-    for kind in (LOG, *BESIDE):
-        disk.remove(path(folder, base, kind, CLEANED))
+    """Gives up the new files of a segment, if they do not count yet."""
+    if not begun(disk, folder, base):
+        # those that are left alone would be taken for good, so they go first
+        for kind in BESIDE:
+            disk.remove(path(folder, base, kind, SWAP))
+        for kind in KINDS:
+            disk.remove(path(folder, base, kind, CLEANED))
 
 
 def finish_swap(disk: Disk, folder: str, report: Callable[[str], None]) -> None:
     """Ends what a crash has cut short: in favour of the old segments, or of the new one."""
-    names = disk.names(folder)
-    cleaned = {name: _base(name) for name in names if name.endswith(CLEANED)}
-    swaps = {name: _base(name) for name in names if name.endswith(SWAP) and name != NOTE}
+    bases = {name: base_of(name) for name in disk.names(folder)}
+    found = {name: base for name, base in bases.items() if base is not None}
+    cleaned = {name: base for name, base in found.items() if name.endswith(CLEANED)}
+    swaps = {name: base for name, base in found.items() if name.endswith(SWAP)}
     if cleaned:  # not all were renamed: the old ones count
         first = min(cleaned.values())
-        for name in [*cleaned, *(name for name, base in swaps.items() if base >= first)]:
+        for name in [*(name for name, base in swaps.items() if base >= first), *cleaned]:
             disk.remove(f"{folder}/{name}")
-            swaps.pop(name, None)
+        swaps = {name: base for name, base in swaps.items() if base < first}
     for name, base in swaps.items():
         if name == f"{base:020}.{LOG}{SWAP}":
             report(f"{folder}/{name}: found; the compaction that a stop cut short is ended")
@@ -105,26 +111,18 @@ def _replaced(disk: Disk, folder: str, base: int, report: Callable[[str], None])
             if said["base"] == base:
                 return list(said["replaced"])
         report(f"{where}: it is damaged; what was replaced is concluded from the offsets")
-    end = _end(disk, path(folder, base, LOG, SWAP), base)
+    end = _end(disk, folder, base)
     logs = [name for name in disk.names(folder) if name.endswith(f".{LOG}")]
-    return [old for old in map(_base, logs) if base <= old < end]
+    return [old for name in logs if (old := base_of(name)) is not None and base <= old < end]
 
 
-def _end(disk: Disk, log: str, base: int) -> int:
-    """The offset behind the last sound batch."""
-    data = disk.read(log, 0, disk.size(log) or 0)
+def _end(disk: Disk, folder: str, base: int) -> int:
+    """The offset behind the last sound batch of the new segment."""
+    name = path(folder, base, LOG, SWAP)
+    frame = Frame(disk, name, disk.size(name) or 0, None, None)
+    frame.gaps = True
     end = base
-    for position, size in walk(data):
-        head = read_header(data, position)
-        sound = checksum(memoryview(data)[position + 21 : position + size]) == head.checksum
-        if not sound or head.base_offset < end:
-            break
-        end = head.last_offset + 1
+    with suppress(Damage):
+        for batch in scan(frame, 0, base):
+            end = batch.head.last_offset + 1
     return end
-
-
-def _base(name: str) -> int:
-    stem = name.partition(".")[0]
-    if not stem.isdigit():
-        raise FormatError(f"{name}: not named by an offset")
-    return int(stem)

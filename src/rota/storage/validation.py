@@ -12,6 +12,8 @@ from rota.formats.batch.checksum import function
 from rota.formats.batch.header import (
     APPEND_TIME_BIT,
     ATTRIBUTES_AT,
+    CHECKSUM,
+    CHECKSUM_AT,
     CODEC_BITS,
     CONTROL_BIT,
     HEAD,
@@ -51,6 +53,23 @@ def check(batch: Bytes, config: TopicConfig, now: int) -> Head:
     if config.compacted:
         _check_keys(batch)
     return head
+
+
+def stamped(
+    batch: Bytes, head: Head, offset: int, epoch: int, append_time: int | None
+) -> tuple[bytearray, Head]:
+    """A batch as it is stored: with its offset and epoch, and the time if the broker's counts."""
+    head = head._replace(base_offset=offset, leader_epoch=epoch)
+    stored = bytearray(batch)
+    if append_time is None:
+        HEAD.pack_into(stored, 0, *head)
+        return stored, head
+    attributes = head.attributes | APPEND_TIME_BIT
+    head = head._replace(attributes=attributes, max_timestamp=append_time)
+    HEAD.pack_into(stored, 0, *head)
+    head = head._replace(checksum=function()(memoryview(stored)[ATTRIBUTES_AT:]))
+    CHECKSUM.pack_into(stored, CHECKSUM_AT, head.checksum)
+    return stored, head
 
 
 def _check_size(head: Head, size: int, config: TopicConfig) -> None:
@@ -99,12 +118,13 @@ def _check_times(batch: Bytes, head: Head, config: TopicConfig, now: int) -> Non
     earliest, latest = now - config.timestamps_before, now + config.timestamps_after
     for timestamp in (head.base_timestamp, head.max_timestamp):
         if timestamp != -1 and not earliest <= timestamp <= latest:
-            times = decode(batch, check=False).timestamp
-            rows = ((times < earliest) | (times > latest)).nonzero()[0].tolist()
+            found = decode(batch, check=False).timestamp
+            rows = ((found != -1) & ((found < earliest) | (found > latest))).nonzero()[0].tolist()
+            problem = f"is not within {earliest} and {latest}"
             raise Refused(
                 Code.INVALID_TIMESTAMP,
-                f"timestamp {timestamp} is not within {earliest} and {latest}",
-                records=tuple((row, f"timestamp {times[row]}") for row in rows),
+                f"timestamp {timestamp} {problem}",
+                records=tuple((row, f"timestamp {found[row]} {problem}") for row in rows),
             )
 
 

@@ -1,0 +1,96 @@
+"""A partition's log for tests: batches as producers send them, and what is in a log, read as by a
+consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rota.formats.batch import Codec, Record, decode, encode, read_header, records, walk
+from rota.formats.buffer import Bytes
+from rota.model.config import TopicConfig
+from rota.storage.disk import Disk
+from rota.storage.log import Log
+
+NOW = 1_700_000_000_000
+FOLDER = "t-0"
+ID = bytes(range(16))
+
+
+def sent(*values: bytes, at: int = NOW, **fields: Any) -> bytes:
+    """A batch as a producer sends it: a record for each value, a millisecond apart."""
+    return encode(
+        [Record(row, at + row, b"k", value) for row, value in enumerate(values)], **fields
+    )
+
+
+def padded(size: int, at: int = NOW, codec: Codec = Codec.NONE) -> bytes:
+    """A batch of one record with so many bytes of value."""
+    return sent(bytes(size), at=at, codec=codec)
+
+
+class Told(list[str]):
+    """What the log reports."""
+
+    def __call__(self, text: str) -> None:
+        self.append(text)
+
+
+def create(disk: Disk, told: Told | None = None, **options: Any) -> Log:
+    config = options.pop("config", TopicConfig())
+    return Log.create(
+        disk, FOLDER, ID, config, now=NOW, report=told if told is not None else Told(), **options
+    )
+
+
+def reopen(
+    disk: Disk,
+    told: Told | None = None,
+    *,
+    clean: bool = False,
+    recovery_point: int = 0,
+    **options: Any,
+) -> Log:
+    config = options.pop("config", TopicConfig())
+    return Log.open(
+        disk,
+        FOLDER,
+        config,
+        clean=clean,
+        recovery_point=recovery_point,
+        report=told if told is not None else Told(),
+        now=options.pop("now", NOW),
+        **options,
+    )
+
+
+def batches(log: Log, at: int | None = None, budget: int = 1 << 20) -> list[bytes]:
+    """All batches from an offset on, as a consumer gets them that goes on behind the last."""
+    found: list[bytes] = []
+    offset = log.start if at is None else at
+    while data := log.read(offset, budget):
+        found += split(data)
+        offset = read_header(found[-1]).last_offset + 1
+    return found
+
+
+def split(data: Bytes) -> list[bytes]:
+    walked = walk(data)
+    assert not walked.problems
+    return [bytes(data[position : position + size]) for position, size in walked]
+
+
+def values(log: Log, at: int | None = None) -> list[tuple[int, bytes | None]]:
+    """Offsets and values of all records."""
+    found = records(decode(b"".join(batches(log, at))))
+    return [(record.offset, record.value) for record in found]
+
+
+def offsets(data: Bytes) -> list[int]:
+    """The base offsets of the batches of an answer."""
+    return [read_header(each).base_offset for each in split(data)]
+
+
+def log_files(disk: Any) -> Sequence[str]:
+    """Of a faulty disk: the segments' logs, in order."""
+    return [path for path in disk.paths() if path.endswith(".log")]
