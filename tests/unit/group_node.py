@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafka.protocol import admin, consumer, metadata, sasl
+import kafka.protocol.sasl
+from kafka.protocol import admin, consumer, metadata
 
 from rota.broker.alarm import Alarms
 from rota.broker.event import (
@@ -29,7 +30,7 @@ from rota.broker.event import (
     Woken,
 )
 from rota.broker.groups import Groups
-from rota.broker.handlers import group, offset
+from rota.broker.handlers import group, offset, sasl
 from rota.broker.means import Means
 from rota.broker.node import Node
 from rota.broker.opening import open_topics
@@ -38,13 +39,14 @@ from rota.broker.topics import Topics
 from rota.errors import Code
 from rota.model.config import BrokerConfig, GroupConfig, TopicConfig
 from rota.storage.folder import open_folder
+from rota.wire.sasl import Users
 from tests.faulty_disk import FaultyDisk
 
 START = 1_750_000_000_000
 BROKER = BrokerConfig(offsets_partitions=3)
 PROMPT = GroupConfig(initial_rebalance_delay=0)
-HANDLERS = {each.api: each for module in (group, offset) for each in module.HANDLERS}
-MODULES = (consumer, admin, metadata, sasl)
+HANDLERS = {each.api: each for module in (group, offset, sasl) for each in module.HANDLERS}
+MODULES = (consumer, admin, metadata, kafka.protocol.sasl)
 NO_TAGS = b"\0"
 
 
@@ -59,6 +61,7 @@ class GroupNode:
         config: BrokerConfig = BROKER,
         groups: GroupConfig = PROMPT,
         ids: Iterable[int] | None = None,
+        passwords: Mapping[str, str] | None = None,
     ) -> None:
         self.now = now
         self.disk = FaultyDisk(0) if disk is None else disk
@@ -87,9 +90,11 @@ class GroupNode:
             alarms=alarms,
             log=self._say,
             address=("127.0.0.1", 9092),
+            users=None if passwords is None else Users(passwords, lambda: bytes(16)),
+            new_nonce=self._new_text,
         )
         self.groups.load(now)
-        self.node = Node(parts, HANDLERS)
+        self.node = Node(parts, HANDLERS, login_needed=passwords is not None)
 
     def _say(self, level: int, text: str) -> None:
         self.lines.append(text)
@@ -103,9 +108,13 @@ class GroupNode:
     def topic(self, name: str = "t", partitions: int = 4) -> None:
         self.topics.create(name, partitions, {}, self.now)
 
-    def restarted(self, disk: FaultyDisk | None = None) -> GroupNode:
+    def restarted(self, **settings: Any) -> GroupNode:
         """A new process over what the old one has left: it was killed."""
-        return GroupNode(self.disk.kill() if disk is None else disk, now=self.now, ids=self._ids)
+        return GroupNode(self.disk.kill(), now=self.now, ids=self._ids, **settings)
+
+    def said(self, text: str) -> list[str]:
+        """The lines of the log that have this in them."""
+        return [line for line in self.lines if text in line]
 
     # events and commands
 
@@ -120,8 +129,9 @@ class GroupNode:
             self._do(command)
 
     def advance(self, milliseconds: int) -> None:
-        """Lets time pass, with a stop at each alarm."""
+        """Lets time pass, with a stop at each alarm, and what is left to say be said."""
         end = self.now + milliseconds
+        self.happen(Woken())
         while (at := self.node.next_alarm()) is not None and at <= end:
             self.now = max(at, self.now)
             self.happen(Woken())
@@ -197,6 +207,3 @@ def decoded(data: bytes, request: Any, version: int, correlation: int) -> Any:
 
 def code(answer: Any) -> Code:
     return Code(answer.error_code)
-
-
-Request = Callable[..., Any]
