@@ -186,7 +186,11 @@ class FaultyDisk:
         """A file with this content, durable, whatever was there; folders are made as needed."""
         where, name = self._above(path, make=True)
         where.names[name] = File(bytearray(data), bytes(data))
-        where.sync()
+        while path:
+            path = path.rpartition("/")[0]
+            above = self._find(path)
+            assert above is not None
+            above.sync()
 
     def content(self, path: str) -> bytes:
         """All of a file, without any fault."""

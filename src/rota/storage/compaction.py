@@ -12,7 +12,8 @@ All is done in slices, between which the log may be appended to and read.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -105,13 +106,24 @@ def compact(log: Log, dirt: Dirt, now: int, *, most_keys: int = MOST_KEYS) -> Wo
     :raises FormatError: the log is damaged; nothing behind that is touched
     :raises DiskError: the machine refused; the log is as it was, or is ``failed``
     """
+    work = _compact(log, dirt, now, most_keys)
     try:
-        return (yield from _compact(log, dirt, now, most_keys))
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                return int(done.value)
+            first = log.segments[0]
+            yield
+            if log.segments[0] is not first:
+                return None
     except Damage as damage:
         raise FormatError(str(damage)) from None
+    finally:
+        work.close()
 
 
-def _compact(log: Log, dirt: Dirt, now: int, most_keys: int) -> Work:
+def _compact(log: Log, dirt: Dirt, now: int, most_keys: int) -> Generator[None, None, int]:
     aborted = _aborted(log)
     newest = Newest()
     yield from _find_newest(log, dirt, Transactions(aborted), newest, most_keys)
@@ -127,8 +139,7 @@ def _compact(log: Log, dirt: Dirt, now: int, most_keys: int) -> Work:
     )
     wanted = [each for each in log.segments[:-1] if each.base_offset < end]
     for group in _groups(log, wanted):
-        if not (yield from _clean(log, group, sieve)):
-            return None
+        yield from _clean(log, group, sieve)
     return end
 
 
@@ -262,8 +273,8 @@ class _Cleaned:
         yield
 
 
-def _clean(log: Log, group: Sequence[Segment], sieve: Sieve) -> Generator[None, None, bool]:
-    """Writes some segments anew as one; False: they are no longer there."""
+def _clean(log: Log, group: Sequence[Segment], sieve: Sieve) -> Generator[None]:
+    """Writes some segments anew as one."""
     bases = [each.base_offset for each in group]
     swap.drop(log.disk, log.folder, bases[0])
     try:
@@ -272,13 +283,12 @@ def _clean(log: Log, group: Sequence[Segment], sieve: Sieve) -> Generator[None, 
         for segment in group:
             yield from _sift(segment, sieve, cleaned)
         yield from cleaned.close()
-        if not _still_there(log.segments, group):
-            return False
         _swap(log, bases)
-    finally:
-        swap.drop(log.disk, log.folder, bases[0])
+    except BaseException:
+        with suppress(DiskError):
+            swap.drop(log.disk, log.folder, bases[0])
+        raise
     log.swapped(bases)
-    return True
 
 
 def _sift(segment: Segment, sieve: Sieve, cleaned: _Cleaned) -> Generator[None]:
@@ -295,10 +305,6 @@ def _sift(segment: Segment, sieve: Sieve, cleaned: _Cleaned) -> Generator[None]:
             yield
     cleaned.write()
     yield
-
-
-def _still_there(segments: Iterable[Segment], group: Iterable[Segment]) -> bool:
-    return {id(each) for each in group} <= {id(each) for each in segments}
 
 
 def _swap(log: Log, bases: list[int]) -> None:

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from rota.errors import DiskError
 from rota.formats.batch.checksum import checksum
 from rota.storage import snapshot
 from rota.storage.disk import Disk
@@ -95,10 +96,11 @@ def _finish(disk: Disk, folder: str, base: int, replaced: Iterable[int]) -> None
         disk.rename(path(folder, base, kind, SWAP), path(folder, base, kind))
     disk.sync(folder)
     disk.rename(path(folder, base, LOG, SWAP), path(folder, base, LOG))
-    disk.sync(folder)
-    if disk.size(path(folder, base, "txnindex")) == 0:
-        disk.remove(path(folder, base, "txnindex"))
-    disk.remove(f"{folder}/{NOTE}")
+    with suppress(DiskError):  # it is done; what is left does no harm
+        disk.sync(folder)
+        if disk.size(path(folder, base, "txnindex")) == 0:
+            disk.remove(path(folder, base, "txnindex"))
+        disk.remove(f"{folder}/{NOTE}")
 
 
 def _replaced(disk: Disk, folder: str, base: int, report: Callable[[str], None]) -> list[int]:
