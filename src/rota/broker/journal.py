@@ -12,7 +12,7 @@ import numpy as np
 
 from rota.errors import FormatError
 from rota.formats import batch, journal
-from rota.formats.buffer import BoolArray, Int64Array
+from rota.formats.buffer import BoolArray, Bytes, Int64Array
 from rota.formats.journal import column
 from rota.formats.journal.classic import GROUP
 from rota.model.entry import Entry
@@ -34,7 +34,7 @@ class Source(Protocol):
     def end(self) -> int:
         """The next offset to be given."""
 
-    def read(self, offset: int, max_bytes: int) -> bytes:
+    def read(self, offset: int, max_bytes: int) -> Bytes:
         """Whole batches from the one that holds an offset, checked."""
 
 
@@ -70,7 +70,7 @@ def replay(log: Source, take: Take) -> Replayed:
     return reader.told
 
 
-def _last(data: bytes) -> int | None:
+def _last(data: Bytes) -> int | None:
     """The last offset of the last batch."""
     found = batch.walk(data)
     if not len(found):
@@ -87,7 +87,7 @@ class _Reader:
         self._open: dict[int, list[Entry]] = {}
         """Entries of transactions without an end so far, by producer id."""
 
-    def read(self, data: bytes) -> None:
+    def read(self, data: Bytes) -> None:
         columns = batch.decode(data, check=False)  # reading the log has checked it
         self.told.unread += [str(problem) for problem in columns.problems]
         self.told.records += len(columns.offset)
