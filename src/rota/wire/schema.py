@@ -109,7 +109,7 @@ def load(name: str) -> Schema:
 
     :raises Unreachable: kafka-python is not there
     """
-    text = (_folder() / f"{name}.json").read_text(encoding="utf-8")
+    text = (folder() / f"{name}.json").read_text(encoding="utf-8")
     found = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
     shared = {each["name"]: each["fields"] for each in found.get("commonStructs", ())}
     return Schema(
@@ -133,7 +133,11 @@ _DEFAULTS: dict[str, Callable[[Any], Default]] = {
 
 
 @functools.cache
-def _folder() -> Path:
+def folder() -> Path:
+    """Where the library keeps them.
+
+    :raises Unreachable: it is not there
+    """
     spec = importlib.util.find_spec("kafka")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         folder = Path(place, "protocol", "schemas", "resources")
