@@ -93,7 +93,11 @@ def _first(orders: dict[Api, list[Order]], call: Call) -> Order | None:
 
 def _happen(order: Order | None, handler: Handler, call: Call, answer: Callable[[], None]) -> None:
     if order is not None and order.code is not None:
-        call.answer(handler.refuse(call, order.code))
+        response = handler.refuse(call, order.code)
+        if response is None:  # acks=0: an end of the connection is all that a client can see
+            call.drop(f"{api_name(call.api)} fails with {order.code.name}, on order")
+        else:
+            call.answer(response)
         return
     if order is not None and order.lost:
         call.reply = lambda _: call.drop(f"the answer to {api_name(call.api)} is lost, on order")

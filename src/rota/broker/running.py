@@ -99,7 +99,8 @@ class Running:
     def let_go(self) -> None:
         """In a child: keeps nothing that would outlive the broker of its parent."""
         nothing = os.open(os.devnull, os.O_RDWR)
-        for each in [*self._server.descriptors(), *(one.fileno() for one in self._sockets)]:
+        sockets = [one.fileno() for one in self._sockets]
+        for each in [self._installed.lock.fileno(), *sockets, *self._server.descriptors()]:
             # in place of closing: the objects that own it may close it once more
             if each >= 0:
                 os.dup2(nothing, each)
@@ -133,8 +134,8 @@ class Running:
     async def _serve(self) -> None:
         self._stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        installed = self._install(now=self._clock.now())
-        self._node = installed.node
+        self._installed = self._install(now=self._clock.now())
+        self._node = self._installed.node
         try:
             self._server = Server(self._node, self._clock, self._config, context=self._context)
             await self._server.start(self._sockets)
@@ -143,7 +144,7 @@ class Running:
                 await self._stopping.wait()
             await self._server.stop()
         finally:
-            installed.close(self._clock.now())
+            self._installed.close(self._clock.now())
 
     def _clear(self) -> None:
         for each in self._sockets:
