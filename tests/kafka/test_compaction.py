@@ -208,7 +208,9 @@ def test_kafkas_tool_reads_snapshots_and_indexes_of_transactions(tmp_path: Path)
     found = re.findall(
         r"producerId: (\d+) producerEpoch: (\d+) .*?currentTxnFirstOffset: (\S+)", printed
     )
-    assert sorted(found) == [("7", "2", "OptionalLong.empty"), ("9", "2", "OptionalLong[2]")], printed
+    assert sorted(found) == [("7", "2", "OptionalLong.empty"), ("9", "2", "OptionalLong[2]")], (
+        printed
+    )
     printed = dump(log / f"{0:020}.txnindex")
     assert re.search(r"producerId: 7 firstOffset: 0 lastOffset: 3 lastStableOffset: 2", printed), (
         printed
