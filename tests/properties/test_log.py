@@ -46,8 +46,10 @@ class LogMachine(RuleBasedStateMachine):
         self.log = create(self.disk, self.told, config=self.config(), segment_bytes=segment)
 
     @staticmethod
-    def config(**changed: int) -> TopicConfig:
-        return TopicConfig(index_interval=100, timestamps_before=1 << 50, **changed)
+    def config(retention_bytes: int = -1) -> TopicConfig:
+        return TopicConfig(
+            index_interval=100, timestamps_before=1 << 50, retention_bytes=retention_bytes
+        )
 
     @property
     def end(self) -> int:
@@ -90,7 +92,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(kept=st.integers(0, 3_000))
     def delete_old(self, kept: int) -> None:
-        self.log.config = self.config(retention_bytes=kept)
+        self.log.config = self.config(kept)
         before = self.log.size
         self.log.delete_old(NOW)
         assert self.log.size <= max(kept + self.segment + 400, before)
