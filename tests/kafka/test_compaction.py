@@ -13,13 +13,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.cimpl import NewTopic
 
 from rota.formats.batch import Marker, Record, decode, marker, read_header, records, walk
 from rota.model.config import DAY, TopicConfig
@@ -208,7 +204,9 @@ def test_kafkas_tool_reads_snapshots_and_indexes_of_transactions(tmp_path: Path)
     found = re.findall(
         r"producerId: (\d+) producerEpoch: (\d+) .*?currentTxnFirstOffset: (\S+)", printed
     )
-    assert sorted(found) == [("7", "2", "OptionalLong.empty"), ("9", "2", "OptionalLong[2]")], printed
+    assert sorted(found) == [("7", "2", "OptionalLong.empty"), ("9", "2", "OptionalLong[2]")], (
+        printed
+    )
     printed = dump(log / f"{0:020}.txnindex")
     assert re.search(r"producerId: 7 firstOffset: 0 lastOffset: 3 lastStableOffset: 2", printed), (
         printed
