@@ -40,4 +40,4 @@ nightly: lint    ## everything, with many more seeds and examples
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly"
 
 clean:           ## forget the environment and what was fetched
-	rm -rf .venv .java .go .hypothesis .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .java .go .clients .hypothesis .pytest_cache .mypy_cache .ruff_cache

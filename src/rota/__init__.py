@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from rota import errors
     from rota.assignors.interface import Assignor, PartitionAssignor
+    from rota.broker.embedded import Broker
     from rota.model.membership import (
         Assignment,
         GroupAssignment,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Assignment": "rota.model.membership",
     "Assignor": "rota.assignors.interface",
+    "Broker": "rota.broker.embedded",
     "Cluster": "rota.model.topic",
     "GroupAssignment": "rota.model.membership",
     "GroupSubscription": "rota.model.membership",
@@ -48,6 +50,7 @@ _HOMES = {
 __all__ = [
     "Assignment",
     "Assignor",
+    "Broker",
     "Cluster",
     "GroupAssignment",
     "GroupSubscription",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
+from typing import TypeAlias
 from unittest import mock
 
 from rota.group.classic import Group
@@ -26,6 +28,7 @@ from tests.simulation.plan import Plan, drawn
 from tests.simulation.rule import Broken, must
 from tests.simulation.worlds import Arena, watched
 
+Watched: TypeAlias = Callable[[Plan, Counter[str], ExitStack], Arena]
 WIDTH = 170
 TOLD = 60
 """How many of the last things that happened a failure tells."""
@@ -44,9 +47,10 @@ class Failure(AssertionError):
         self.rule = rule
 
 
-def play(seed: int) -> Counter[str]:
+def play(seed: int, watched: Watched = watched) -> Counter[str]:
     """Plays a seed; counts what happened in it.
 
+    :param watched: makes the world
     :raises Failure: a rule was broken
     """
     plan = drawn(seed)

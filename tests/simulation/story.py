@@ -18,7 +18,7 @@ from rota.sim.network import Odds
 from rota.sim.process import Process, Program
 from tests.simulation.liveness import CALM, check_settled, nudge
 from tests.simulation.plan import SECOND, GroupPlan, Kind, Plan
-from tests.simulation.play import run
+from tests.simulation.play import Watched, run
 from tests.simulation.play import settle as settle_down
 from tests.simulation.rule import must
 from tests.simulation.worlds import Arena, watched
@@ -63,7 +63,7 @@ def program(name: str, *, static: bool = False, **settings: int) -> Program:
 
 
 @contextmanager
-def stage(plan: Plan = PLAN) -> Iterator[Arena]:
+def stage(plan: Plan = PLAN, watched: Watched = watched) -> Iterator[Arena]:
     """A watched world with nobody in it."""
     with ExitStack() as stack:
         yield watched(plan, Counter(), stack)

@@ -24,6 +24,10 @@ class Client:
     """Who has logged in."""
     login: object = None
     """A SASL exchange under way; :mod:`rota.broker.handlers.sasl` knows what it is."""
+    raw: Callable[[bytes], bytes] | None = None
+    """Takes its frames in place of requests, while it logs in as clients did before Kafka 1.0: by
+    frames that are nothing but what SASL says. It gives the answer, or raises Refused.
+    """
     gone: Callable[[], None] | None = None
     """What the one call that waits wants done when the connection is closed."""
 

@@ -34,7 +34,8 @@ class Effective:
 
     key: str
     kind: Kind
-    value: str
+    value: str | None
+    """None where the broker has no value under this name, but one under another."""
     synonyms: tuple[Synonym, ...]
     """Best first; the best one is the value, if there is any."""
     read_only: bool
@@ -99,7 +100,7 @@ def of_broker(
     config: BrokerConfig, groups: GroupConfig, defaults: TopicConfig
 ) -> Iterator[Effective]:
     """All settings of the broker that Rota has, in the order of their keys; none can be altered."""
-    values: dict[str, tuple[Kind, Value, Value]] = {}
+    found: dict[str, Effective] = {}
     for part in (config, groups):
         plain = type(part)()
         for each in fields(part):
@@ -108,23 +109,33 @@ def of_broker(
                 value, default = getattr(part, each.name), getattr(plain, each.name)
                 if unit > 1:
                     value, default = value // unit, default // unit
-                values[key] = (_kind(value, each.metadata), value, default)
+                found[key] = _static(key, _kind(value, each.metadata), value, default)
     for setting in SETTINGS.values():
         if setting.broker:
-            value = setting.default if setting.field is None else getattr(defaults, setting.field)
-            values[setting.broker[0]] = (setting.kind, value, setting.default)
-    for key in sorted(values):
-        kind, value, default = values[key]
-        best = Synonym(key, written(default), Source.DEFAULT)
-        changed = (Synonym(key, written(value), Source.STATIC_BROKER),) if value != default else ()
-        yield Effective(
-            key=key,
-            kind=kind,
-            value=written(value),
-            synonyms=(*changed, best),
-            read_only=True,
-            about="",
-        )
+            name = setting.broker[0]
+            synonyms = _of_broker(setting, defaults)
+            found[name] = Effective(
+                key=name,
+                kind=setting.kind,
+                value=synonyms[0].value if synonyms else None,
+                synonyms=synonyms,
+                read_only=True,
+                about=setting.about,
+            )
+    return iter(found[key] for key in sorted(found))
+
+
+def _static(key: str, kind: Kind, value: Value, default: Value) -> Effective:
+    best = Synonym(key, written(default), Source.DEFAULT)
+    changed = (Synonym(key, written(value), Source.STATIC_BROKER),) if value != default else ()
+    return Effective(
+        key=key,
+        kind=kind,
+        value=written(value),
+        synonyms=(*changed, best),
+        read_only=True,
+        about="",
+    )
 
 
 def _kind(value: Value, about: Mapping[str, object]) -> Kind:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from rota.broker.means import Means
 from rota.errors import DiskError
+from rota.storage.cleaner import Cleaner
 from rota.storage.log import Log
 
 Logs: TypeAlias = Callable[[], Iterator[tuple[str, int, Log]]]
@@ -18,10 +19,12 @@ Logs: TypeAlias = Callable[[], Iterator[tuple[str, int, Log]]]
 
 REMOVAL_PAUSE = 10
 """Between the removals of two deleted files, in milliseconds: other work goes in between."""
+CLEANING_PAUSE = 10
+"""Between two slices of a compaction, in milliseconds; a slice takes a few."""
 
 
 class Housekeeping:
-    """Retention, flushes by time, checkpoints, and the removal of what was deleted."""
+    """Retention, compaction, flushes by time, checkpoints, and the removal of what was deleted."""
 
     def __init__(self, means: Means, logs: Logs) -> None:
         self._disk = means.disk
@@ -30,6 +33,7 @@ class Housekeeping:
         self._alarms = means.alarms
         self._report = means.report
         self._logs = logs
+        self._cleaner = Cleaner(logs, means.folder, means.report)
         self._unflushed: dict[tuple[str, int], Log] = {}
         self._deleted: list[str] = []
         """Folders to be removed."""
@@ -38,20 +42,24 @@ class Housekeeping:
         """Sets the first alarms."""
         self._every("retention", self._config.retention_check, self.delete_old, now)
         self._every("checkpoint", self._config.checkpoint_interval, self.checkpoint, now)
+        self._clean_at(now + self._config.cleaner_backoff)
 
     def run(self, now: int) -> None:
         """Does everything at once, due or not."""
         for name, partition in tuple(self._unflushed):
             self._flush(name, partition)
         self.delete_old(now)
+        while self._cleaner.step(now):
+            pass
         while self._deleted:
             self._remove_one()
         self.checkpoint(now)
 
     def close(self) -> None:
         """Sets no alarm any more."""
-        for name in ("retention", "checkpoint", "removal"):
+        for name in ("retention", "checkpoint", "compaction", "removal"):
             self._alarms.stop(("topics", name))
+        self._cleaner.stop()
         for name_and_partition in self._unflushed:
             self._alarms.stop(("flush", *name_and_partition))
         self._unflushed.clear()
@@ -88,6 +96,19 @@ class Housekeeping:
                 starts[name, partition] = log.start
         with self._said("saving the recovery points"):
             self._folder.save_checkpoints(points, starts)
+
+    # Compaction
+
+    def _clean_at(self, at: int) -> None:
+        self._alarms.start(("topics", "compaction"), at, self._clean)
+
+    def _clean(self, at: int) -> None:
+        more = self._cleaner.step(at)
+        self._clean_at(at + (CLEANING_PAUSE if more else self._config.cleaner_backoff))
+
+    def stop_cleaning(self, name: str) -> None:
+        """The topic's folders are about to go: no compaction is under way in them any more."""
+        self._cleaner.forget(name)
 
     # Flushes by time
 

@@ -7,7 +7,8 @@ alarm; :meth:`Node.next_alarm` says when the shell must come back at the latest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import assert_never
 
@@ -28,13 +29,14 @@ from rota.broker.event import (
 )
 from rota.broker.fault import Faults
 from rota.broker.part import ERROR, WARNING, Parts
-from rota.errors import Code, FormatError
+from rota.errors import Code, FormatError, Refused
 from rota.formats.buffer import Bytes
 from rota.wire.api import Api
 from rota.wire.message import Head, Message, read_head, read_request, write_response
 
 BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 """What a client may ask before it has logged in, where it must."""
+_LENGTH = struct.Struct(">i")
 
 
 class Node:
@@ -60,7 +62,7 @@ class Node:
         """What must be done now that this has happened. Alarms that are due ring before it, and
         those that it has set for now, behind it: a fetch that an append has woken is answered here.
         """
-        self.parts.alarms.ring(now)
+        self._ring(now)
         match event:
             case Opened(connection, host):
                 self._clients[connection] = Client(connection=connection, host=host)
@@ -73,9 +75,17 @@ class Node:
                 pass
             case _:
                 assert_never(event)
-        self.parts.alarms.ring(now)
+        self._ring(now)
         commands, self._commands = self._commands, []
         return commands
+
+    def _ring(self, now: int) -> None:
+        """Each alarm on its own: one that fails must not end the broker, or keep the others."""
+        while True:
+            try:
+                return self.parts.alarms.ring(now)
+            except Exception as error:  # noqa: BLE001 as above
+                self._log(ERROR, f"an alarm: {type(error).__name__}: {error}")
 
     def next_alarm(self) -> int | None:
         """When something must happen by itself; None: not before the next event."""
@@ -101,6 +111,8 @@ class Node:
         self._commands.append(Log(level, text))
 
     def _received(self, client: Client, frame: Bytes, now: int) -> None:
+        if client.raw is not None:
+            return self._token(client, client.raw, frame)
         try:
             head = read_head(frame)
             handler = self._handler(head)
@@ -123,6 +135,15 @@ class Node:
             drop=partial(self._drop, client),
         )
         return self._call(handler, call)
+
+    def _token(self, client: Client, take: Callable[[bytes], bytes], frame: Bytes) -> None:
+        """A frame without a head, as part of a login; so is the answer."""
+        try:
+            reply = take(bytes(frame))
+        except Refused as error:
+            return self._drop(client, str(error))
+        self._commands.append(Send(client.connection, _LENGTH.pack(len(reply)) + reply))
+        return None
 
     def _call(self, handler: Handler, call: Call) -> None:
         answer = partial(self._answer, handler, call)
@@ -161,12 +182,17 @@ class Node:
     def _reply(self, client: Client, api: Api, head: Head, response: Message | None) -> None:
         connection = client.connection
         if connection not in self._clients:
-            return
+            return None
         if response is None:
             self._commands.append(Done(connection))
         else:
-            data = write_response(api, head.version, head.correlation, response)
+            try:
+                data = write_response(api, head.version, head.correlation, response)
+            except Exception as error:  # noqa: BLE001 it may be another client's doing
+                reason = f"the answer to {api.name} v{head.version} cannot be written: {error}"
+                return self._drop(client, reason)
             self._commands.append(Send(connection, data))
+        return None
 
     def _drop(self, client: Client, reason: str) -> None:
         self._log(WARNING, f"{client.host}: {reason}; the connection is closed")

@@ -8,12 +8,13 @@ from types import MappingProxyType
 
 from rota.broker.means import Means
 from rota.broker.topics import Topic, Topics, deleted_name, is_empty, make_log
-from rota.errors import InputError, Unreachable
+from rota.errors import DiskError, InputError, Unreachable
 from rota.model.config import TopicConfig
 from rota.model.setting import topic_config
 from rota.model.topic import first_few
 from rota.storage.catalog import METADATA as TOPIC_ID
 from rota.storage.catalog import NOT_TOPICS, PARTITION, Entry, id_bytes, id_text
+from rota.storage.disk import Disk
 from rota.storage.log import METADATA, Log
 
 _DELETED = re.compile(r".*\.[0-9a-f]{32}-delete")
@@ -141,5 +142,12 @@ def _clear(means: Means, names: frozenset[str]) -> None:
         if is_empty(means.disk, name):
             means.disk.remove(name)
             means.report(f"{name}: removed; it is empty, and of no topic in the catalogue")
-        else:
+        elif _has_records(means.disk, name):
             means.report(f"{name}: left alone; it has records, but is of no topic in the catalogue")
+
+
+def _has_records(disk: Disk, folder: str) -> bool:
+    try:
+        return any(name.endswith(".log") for name in disk.names(folder))
+    except DiskError:  # it is a file
+        return False

@@ -9,6 +9,7 @@ from rota.broker.alarm import Alarms
 from rota.broker.groups import Groups
 from rota.broker.topics import Topics
 from rota.model.config import BrokerConfig
+from rota.wire.sasl import Mechanism, Users
 
 INFO, WARNING, ERROR = 20, 30, 40
 """Levels of :mod:`logging`."""
@@ -28,3 +29,9 @@ class Parts:
     """The host and port that clients are told."""
     versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """The APIs that clients are offered, with the lowest and highest version."""
+    users: Users | None = None
+    """Who may log in; None: nobody has to."""
+    mechanisms: tuple[Mechanism, ...] = tuple(Mechanism)
+    """How to log in."""
+    new_nonce: Callable[[], str] | None = None
+    """Gives printable text that nobody can guess; needed where there are users."""

@@ -30,7 +30,8 @@ from rota.storage.log import Appended, Log, Pair
 Watcher: TypeAlias = Callable[[], None]
 """Is told that a partition has something new: records, another start, or its end."""
 FILES = re.compile(
-    r"\d{20}\.(log|index|timeindex|snapshot|txnindex)|partition\.metadata|leader-epoch-checkpoint"
+    r"\d{20}\.(log|index|timeindex|snapshot|txnindex)"
+    r"|(partition\.metadata|leader-epoch-checkpoint)(\.tmp)?"
 )
 """What a partition's folder has."""
 MOST_PARTITIONS = 10_000
@@ -71,7 +72,8 @@ class Topics:
         self._folder = means.folder
         self._catalog = means.folder.catalog
         self._config = means.config
-        self._new_id = means.new_id
+        self.new_id = means.new_id
+        """Gives an id for a topic that is to be made."""
         self._report = means.report
         self._topics = {topic.name: topic for topic in sorted(topics, key=lambda each: each.name)}
         self._by_id = {topic.id: topic for topic in self._topics.values()}
@@ -208,7 +210,7 @@ class Topics:
         self.check_name(name)
         config = self.check_settings(overrides)
         check_count(partitions)
-        topic_id = self._new_id()
+        topic_id = self.new_id()
         topic = Topic(
             name=name,
             id=topic_id,
@@ -265,6 +267,7 @@ class Topics:
             f"{name}-{number}": deleted_name(name, number, topic.id)
             for number in range(topic.partitions)
         }
+        self.housekeeping.stop_cleaning(name)
         with _stored():
             self._take_out(name, folders)
         del self._topics[name], self._by_id[topic.id]
@@ -405,9 +408,12 @@ def deleted_name(name: str, partition: int, topic_id: bytes) -> str:
 
 
 def is_empty(disk: Disk, folder: str) -> bool:
-    """Is it a partition's folder, and holds no record?"""
-    names = disk.names(folder)
-    if any(FILES.fullmatch(name) is None for name in names):
+    """Is it a partition's folder, with files, but without a record?"""
+    try:
+        names = disk.names(folder)
+    except DiskError:  # it is a file
+        return False
+    if not names or any(FILES.fullmatch(name) is None for name in names):
         return False
     return not any(disk.size(f"{folder}/{name}") for name in names if name.endswith(".log"))
 

@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     import argparse  # noqa: PLC0415
 
     from rota import __version__  # noqa: PLC0415
-    from rota.cli import plan, run, simulate  # noqa: PLC0415
+    from rota.cli import broker, plan, run, simulate  # noqa: PLC0415
 
     top = argparse.ArgumentParser(
         prog="rota",
@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     plan.add_to(commands, epilog=EXIT_CODES)
     simulate.add_to(commands, epilog=EXIT_CODES)
     run.add_to(commands, epilog=EXIT_CODES)
+    broker.add_to(commands, epilog=EXIT_CODES)
     return top
 
 

@@ -110,7 +110,11 @@ def _add(turn: Turn, group: Group, token: int, request: Join, member_id: str) ->
     group.add(member, request.protocol_type, token)
     # it cannot send heartbeats before its join is answered, but must not wait here for ever
     turn.start(TimerKind.SESSION, group, turn.config.new_member_timeout, member_id)
-    turn.note(Happened.ADDED, group, f"{member_id} (static id {request.static_id})")
+    if request.static_id is not None:
+        how = f"static id {request.static_id}"
+    else:
+        how = "without an id" if request.member_id == NO_MEMBER else "with the id it was given"
+    turn.note(Happened.ADDED, group, f"{member_id} ({how})")
     reason = f"member {member_id} joins; its reason: {request.reason or 'none given'}"
     rebalance.start_or_complete(turn, group, reason)
 

@@ -122,7 +122,7 @@ class TopicConfig:
     timestamp_type: str = _choice("message.timestamp.type", "CreateTime", "LogAppendTime")
     min_cleanable_ratio: float = _ratio("min.cleanable.dirty.ratio", 0.5)
     min_compaction_lag: int = _number("min.compaction.lag.ms", 0, most=LONG)
-    retention_bytes: int = _number("retention.bytes", -1, least=-1, most=LONG)
+    retention_bytes: int = _number("retention.bytes", -1, least=-LONG, most=LONG)
     retention: int = _number("retention.ms", 7 * DAY, least=-1, most=LONG)
     segment_bytes: int = _number("segment.bytes", 1 << 30, least=1)
     """A topic's own may not be under 1 MiB, but for tests (``internal.segment.bytes``)."""

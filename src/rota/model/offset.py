@@ -23,3 +23,11 @@ class OffsetAndMetadata:
     def __post_init__(self) -> None:
         if not isinstance(self.offset, int) or self.offset < 0:
             raise InputError(f"offset {self.offset!r} is not a number from 0 up")
+
+
+@dataclass(frozen=True, slots=True)
+class GivenOffset(OffsetAndMetadata):
+    """As a client's request has it: Kafka's broker stores any number."""
+
+    def __post_init__(self) -> None:
+        """Below 0 it says that there is no offset."""

@@ -9,6 +9,7 @@ that ask for nothing.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
@@ -50,6 +51,10 @@ class Setting:
     choices: tuple[str, ...] = ()
     reason: str = ""
     """Why only the ``choices`` are accepted, where Kafka has more."""
+    pattern: re.Pattern[str] | None = None
+    """What a list must look like, its items between commas."""
+    wanted: str = ""
+    """That in words."""
     hidden: bool = False
     """Kafka does not show it unless it is set."""
 
@@ -96,9 +101,9 @@ class Setting:
         if self.choices:
             for item in items:
                 self._choice(item, self.choices)
-        if len(set(items)) < len(items):
-            raise InputError(f"{self.key}: {shortened(text)} has a value twice")
-        return items
+        if self.pattern is not None and self.pattern.fullmatch(",".join(items)) is None:
+            raise InputError(f"{self.key}: {shortened(text)} is not {self.wanted}")
+        return list(dict.fromkeys(items))
 
 
 def written(value: Value) -> str:
@@ -140,6 +145,7 @@ def _log(*names: str) -> tuple[str, ...]:
     return tuple(f"log.{name}" for name in names)
 
 
+_REPLICAS = re.compile(r"|\*|\d+:\d+(,\d+:\d+)*")
 _ALONE = "there is one node, and so one replica"
 _LOCAL = "Rota has no remote storage"
 
@@ -237,6 +243,8 @@ def _idle() -> Iterable[Setting]:
             key=f"{side}.replication.throttled.replicas",
             kind=Kind.LIST,
             default="",
+            pattern=_REPLICAS,
+            wanted="'*', or a list of partition:broker",
             about="Of no effect: one node has nothing to replicate.",
         )
     for key in ("local.retention.bytes", "local.retention.ms"):

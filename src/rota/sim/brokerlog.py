@@ -43,7 +43,9 @@ API_NAMES = {
     "commit": "OFFSET_COMMIT",
 }
 _REFUSED = re.compile(r"(join|sync|heartbeat|commit) refused with \d+ (\w+)")
-_ADDED = re.compile(r"(.*) \(static id (.*)\)", re.DOTALL)
+_ADDED = re.compile(
+    r"(.*) \((?:static id (.*)|with the id it was given|without an id)\)", re.DOTALL
+)
 _STATE = re.compile(r"(.*) \(group was (\w+)\)", re.DOTALL)
 _MEMBER = re.compile(
     r"member (.*) (joins|has other metadata|leads and joins again); its reason: (.*)", re.DOTALL
@@ -64,7 +66,7 @@ class Line(NamedTuple):
 
 def lines(trace: Iterable[Record]) -> list[Line]:
     """What the broker logged about all groups of a world, in order."""
-    groups: dict[str, _Group] = {}
+    groups: dict[str, GroupLog] = {}
     found: list[Line] = []
     asked: dict[str, str] = {}
     for record in trace:
@@ -80,56 +82,69 @@ def lines(trace: Iterable[Record]) -> list[Line]:
             case What.NOTE | What.JOURNAL:
                 group = record.who
             case What.COORDINATOR:
-                for name, known in groups.items():
-                    found += [Line(record.at, name, text) for text in known.moved(record.detail)]
+                if record.detail == "loaded":
+                    for name, known in groups.items():
+                        found.append(Line(record.at, name, known.loaded()))
                 continue
             case _:
                 continue
         if group is not None:
-            known = groups.setdefault(group, _Group(group))
-            found += [Line(record.at, group, text) for text in known.see(record)]
+            known = groups.setdefault(group, GroupLog(group))
+            found += [Line(record.at, group, text) for text in _seen(known, record)]
     return found
 
 
-class _Group:
-    """A group as the lines so far have it."""
+def _seen(group: GroupLog, record: Record) -> Iterator[str]:
+    """The lines for something that happened to a group in a world."""
+    match record.what:
+        case What.NOTE:
+            assert isinstance(record.detail, tuple)
+            what, generation, text = record.detail
+            yield from group.noted(Happened(what), generation, text)
+        case What.JOURNAL if isinstance(record.detail, GroupSaved):
+            group.saved(record.detail)
+        case What.ANSWERED if isinstance(record.detail, JoinReply):
+            yield from group.answered(record.detail)
+        case _:
+            pass
+
+
+class GroupLog:
+    """What is logged about a group; it knows the group as the lines so far have it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = EMPTY
-        self.members = 0
         self.leader: str | None = None
         self.static: dict[str, str] = {}
         """Static ids by member ids."""
+        self._stored: GroupSaved | None = None
 
-    def see(self, record: Record) -> Iterator[str]:
-        """The lines for something that happened."""
-        match record.what:
-            case What.NOTE:
-                assert isinstance(record.detail, tuple)
-                what, generation, text = record.detail
-                yield from self._noted(Happened(what), generation, text)
-            case What.JOURNAL if isinstance(record.detail, GroupSaved):
-                self.members = len(record.detail.members)
-            case What.ANSWERED if isinstance(record.detail, JoinReply):
-                if record.detail.code is Code.MEMBER_ID_REQUIRED:
-                    yield (
-                        f"Dynamic member with unknown member id joins group {self.name} in "
-                        f"{self.state} state. Created a new member id {record.detail.member_id} "
-                        "and requesting the member to rejoin with this id."
-                    )
-            case _:
-                pass
+    def saved(self, entry: GroupSaved) -> None:
+        """A generation was stored."""
+        self._stored = entry
 
-    def moved(self, what: object) -> Iterator[str]:
-        """Something became of the coordinator."""
-        if what == "loaded":
-            self.state = STABLE if self.members else EMPTY
-            yield f"Loaded classic group {self.name} with {self.members} members."
+    def answered(self, reply: JoinReply) -> Iterator[str]:
+        """A join was answered."""
+        if reply.code is Code.MEMBER_ID_REQUIRED:
+            yield (
+                f"Dynamic member with unknown member id joins group {self.name} in {self.state} "
+                f"state. Created a new member id {reply.member_id} and requesting the member to "
+                "rejoin with this id."
+            )
 
-    def _noted(  # noqa: C901 (one case for each kind)
+    def loaded(self) -> str:
+        """The journal was replayed: what it does not hold is forgotten."""
+        members = () if self._stored is None else self._stored.members
+        self.state = STABLE if members else EMPTY
+        self.leader = None if self._stored is None else self._stored.leader
+        self.static = {one.member_id: one.static_id for one in members if one.static_id is not None}
+        return f"Loaded classic group {self.name} with {len(members)} members."
+
+    def noted(  # noqa: C901 (one case for each kind)
         self, what: Happened, generation: int, text: str
     ) -> Iterator[str]:
+        """The lines for a note of the coordinator's."""
         name = self.name
         match what:
             case Happened.ADDED:
@@ -175,7 +190,12 @@ class _Group:
         found = _ADDED.fullmatch(text)
         assert found is not None, text
         member, static = found.groups()
-        if static == "None":
+        if static is None and text.endswith("(without an id)"):
+            return (
+                f"Dynamic member with unknown member id joins group {self.name} in state "
+                f"{self.state}. Created a new member id {member} and added the member to the group."
+            )
+        if static is None:
             return (
                 f"Pending dynamic member with id {member} joins group {self.name} in {self.state} "
                 "state. Adding to the group now."

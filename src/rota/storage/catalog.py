@@ -186,11 +186,18 @@ class Catalog:
             self._disk.replace(FIRST, data)
             self._disk.replace(SECOND, data)
         except DiskError:
-            # What the caller is told has failed must not be there after a restart.
-            with suppress(DiskError):
-                if new is not self._content:
-                    self._disk.replace(FIRST, pack(self._content))
+            if new is not self._content:
+                self._take_back()
             raise
+
+    def _take_back(self) -> None:
+        """What the caller is told has failed must not be there after a restart."""
+        try:
+            self._disk.replace(FIRST, pack(self._content))
+        except DiskError:
+            with suppress(DiskError):  # a full disk: the second copy, still the old one, is enough
+                self._disk.remove(FIRST)
+                self._disk.sync("")
 
 
 def pack(content: Content) -> bytes:

@@ -60,6 +60,10 @@ class Lock:
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
 
+    def fileno(self) -> int:
+        """The descriptor that holds it; a process that inherits it holds the folder too."""
+        return self._file
+
     def release(self) -> None:
         """Lets others have it."""
         if self._file >= 0:

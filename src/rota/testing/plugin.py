@@ -1,1 +1,75 @@
-"""The pytest plugin: the fixture ``kafka``."""
+"""The pytest plugin: ``kafka``, a broker for each test, and ``kafka_session``, one for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from rota.broker.embedded import Broker
+
+MARKER = "kafka"
+SETTINGS = "kafka_config"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declares the settings of an ini file."""
+    parser.addini(
+        SETTINGS,
+        "settings of the brokers that tests get, under Kafka's names: KEY=VALUE in each line",
+        type="linelist",
+        default=[],
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declares the marker."""
+    config.addinivalue_line(
+        "markers",
+        f"{MARKER}(config={{...}}, users={{...}}, tls=...): what the broker of the fixture `kafka` "
+        "is given, as rota.Broker",
+    )
+
+
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A Kafka-compatible broker of this test's own, empty; ``kafka.bootstrap_servers``."""
+    marks = list(request.node.iter_markers(MARKER))
+    given: dict[str, object] = {}
+    config = _settings(request.config)
+    for mark in reversed(marks):  # the nearest says the last word
+        if mark.args:
+            raise pytest.UsageError(f"@pytest.mark.{MARKER} takes names only: config={{...}}")
+        config.update(mark.kwargs.get("config", {}))
+        given.update({key: value for key, value in mark.kwargs.items() if key != "config"})
+    with _broker(config, given) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kafka_session(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A Kafka-compatible broker that all tests share; what one leaves in it, others find."""
+    with _broker(_settings(request.config), {}) as broker:
+        yield broker
+
+
+def _settings(config: pytest.Config) -> dict[str, object]:
+    settings: dict[str, object] = {}
+    for line in config.getini(SETTINGS):
+        key, sign, value = line.partition("=")
+        if not sign:
+            raise pytest.UsageError(f"{SETTINGS}: {line!r} is not KEY=VALUE")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def _broker(config: Mapping[str, object], given: Mapping[str, object]) -> Broker:
+    from rota.broker import missing  # noqa: PLC0415 (only tests that ask pay for it)
+
+    if (problem := missing()) is not None:
+        pytest.fail(problem, pytrace=False)
+    from rota.broker.embedded import Broker  # noqa: PLC0415
+
+    return Broker(config=config, **given)  # type: ignore[arg-type]

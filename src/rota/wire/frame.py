@@ -74,6 +74,11 @@ class Frames:
             self._rest = self._rest[self._at :] + data
             self._at = 0
 
+    @property
+    def held(self) -> int:
+        """Bytes that came in and were not given out."""
+        return len(self._rest) - self._at + (self._have if self._body is not None else 0)
+
     def next(self) -> Bytes | None:
         """The next whole frame, without its length; None until more has come in.
 

@@ -37,7 +37,8 @@ def handle_cluster(parts: Parts, call: Call) -> None:
         # codes as in KIP-919: this endpoint is a broker's, or there is no such kind
         mismatch = request.endpoint_type == 2
         code = Code.MISMATCHED_ENDPOINT_TYPE if mismatch else Code.UNSUPPORTED_ENDPOINT_TYPE
-        return call.answer(refuse_cluster(call, code))
+        text = f"this is a broker, and endpoints of kind {request.endpoint_type} were asked for"
+        return call.answer(_refused(code, text))
     host, port = parts.address
     node = parts.config.node_id
     asked = request.include_cluster_authorized_operations
@@ -60,8 +61,12 @@ def handle_cluster(parts: Parts, call: Call) -> None:
 
 def refuse_cluster(_: Call, code: Code) -> Message:
     """The whole answer has the error."""
+    return _refused(code, None)
+
+
+def _refused(code: Code, text: str | None) -> Message:
     return DescribeClusterResponse(
-        error_code=code, error_message=None, cluster_id="", controller_id=-1, brokers=[]
+        error_code=code, error_message=text, cluster_id="", controller_id=-1, brokers=[]
     )
 
 

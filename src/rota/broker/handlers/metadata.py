@@ -33,10 +33,7 @@ MOST_DESCRIBED = 2_000
 def handle_metadata(parts: Parts, call: Call) -> None:
     """Describes the topics asked for; those that are missing are made, where that is wanted."""
     request = call.request
-    if call.version < IDS_FROM and any(
-        each.name is None or (call.version >= 10 and each.topic_id != NO_ID)
-        for each in request.topics or ()
-    ):
+    if not all(_well_asked(call, each) for each in request.topics or ()):
         return call.answer(refuse_metadata(call, Code.INVALID_REQUEST))
     everything = request.topics is None or (call.version == 0 and not request.topics)
     if everything:
@@ -62,6 +59,14 @@ def handle_metadata(parts: Parts, call: Call) -> None:
             cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
         )
     )
+
+
+def _well_asked(call: Call, asked: Message) -> bool:
+    """Ids have been in the schema for longer than they may be used."""
+    by_id = call.version >= 10 and asked.topic_id != NO_ID
+    if call.version < IDS_FROM:
+        return asked.name is not None and not by_id
+    return asked.name is not None or by_id
 
 
 def _asked(parts: Parts, call: Call) -> list[Message]:

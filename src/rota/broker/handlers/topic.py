@@ -50,7 +50,7 @@ def _created(parts: Parts, call: Call, asked: Message) -> Message:
         topics.check_settings(overrides)
         count = _checked_count(parts, asked)
         if call.request.validate_only:
-            return _creation(parts, asked.name, NO_ID, count, overrides)
+            return _creation(parts, asked.name, topics.new_id(), count, overrides)
         topic = topics.create(asked.name, count, overrides, call.now)
         return _creation(parts, topic.name, topic.id, topic.partitions, overrides)
     except Refused as error:
@@ -129,7 +129,7 @@ def _creation(
         configs=[
             config(
                 name=each.key,
-                value=each.value,
+                value=overrides.get(each.key, each.value),  # as it was given, as Kafka does
                 read_only=each.read_only,
                 config_source=each.source,
                 is_sensitive=False,

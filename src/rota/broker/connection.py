@@ -1,0 +1,250 @@
+"""One client's connection: bytes in, frames to the node; answers out, as fast as the client reads.
+
+At most one request of a connection is with the node. What has come in behind it waits, and the
+socket is not read meanwhile: so one connection occupies one request, one answer and what one read
+brings. A connection at rest has no buffer, no task and no timer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Protocol
+
+from rota.broker.event import ConnectionId
+from rota.broker.tls import HANDSHAKE, Tls
+from rota.errors import FormatError
+from rota.formats.buffer import Bytes
+from rota.wire.frame import Frames
+
+CHUNK = 256 * 1024
+"""So much of an answer is given to the socket at a time, so that little of it is copied."""
+CALM = 64 * 1024
+"""The next chunk follows when only so much of the last is left."""
+NOTHING = memoryview(b"")
+
+
+class Host(Protocol):
+    """Who looks after connections."""
+
+    loop: asyncio.AbstractEventLoop
+    scratch: bytearray
+    """Where the bytes of all connections arrive."""
+    plain: bytearray
+    """Where they are decrypted."""
+    limit: int
+    """Bytes of the largest request."""
+    context: ssl.SSLContext | None
+
+    def opened(self, connection: Connection, host: str) -> bool:
+        """A client has connected; false if it may not stay."""
+
+    def received(self, connection: Connection, frame: Bytes) -> None:
+        """A whole frame is there."""
+
+    def stirred(self, connection: Connection) -> None:
+        """Bytes have moved."""
+
+    def refused(self, connection: Connection, reason: str) -> None:
+        """What came in is no request; the connection is being closed."""
+
+    def closed(self, connection: Connection) -> None:
+        """The connection is gone."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client's connection, with TLS or without."""
+
+    __slots__ = (
+        "_blocked",
+        "_closing",
+        "_deaf",
+        "_due",
+        "_ended",
+        "_frames",
+        "_host",
+        "_left",
+        "_shaking",
+        "_tls",
+        "_transport",
+        "busy",
+        "id",
+        "last",
+        "name",
+    )
+    _transport: asyncio.Transport
+
+    def __init__(self, host: Host, number: ConnectionId) -> None:
+        self._host = host
+        self.id = number
+        self.name = "?"
+        """The client's address."""
+        self.last = 0.0
+        """When bytes moved last; its host keeps it."""
+        self.busy = False
+        """A request of it is with the node."""
+        self._frames = Frames(host.limit, host.scratch)
+        self._tls = None if host.context is None else Tls(host.context)
+        self._shaking: asyncio.TimerHandle | None = None
+        self._left = NOTHING
+        """What the socket has not been given of the answer."""
+        self._blocked = False
+        """The client does not read its answers."""
+        self._deaf = False
+        """The socket is not read."""
+        self._due = False
+        """The next frame will be looked for in the loop's next round."""
+        self._ended = False
+        """The client sends no more."""
+        self._closing = False
+
+    # What the node wants
+
+    def send(self, data: Bytes) -> None:
+        """Sends an answer; the next frame may come."""
+        self._left = NOTHING if self._closing else memoryview(data)
+        self._pump()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """The next frame may come: in the loop's next round, so that all clients get their turn."""
+        self.busy = False
+        self._wish()
+
+    def close(self) -> None:
+        """Ends the connection when all that was sent has gone out."""
+        if not self._closing:
+            self._closing = True
+            self._pump()
+
+    def abort(self) -> None:
+        """Ends the connection now."""
+        self._closing = True
+        self._transport.abort()
+
+    @property
+    def descriptor(self) -> int:
+        """Of its socket."""
+        return int(self._transport.get_extra_info("socket").fileno())
+
+    # What the loop tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(CHUNK, CALM)
+        peer = transport.get_extra_info("peername")
+        self.name = f"{peer[0]}:{peer[1]}" if peer else "?"
+        if not self._host.opened(self, peer[0] if peer else ""):
+            self.abort()
+        elif self._tls is not None:
+            self._shaking = self._host.loop.call_later(HANDSHAKE, self._shook_too_long)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where bytes may arrive."""
+        return self._frames.room() if self._tls is None else memoryview(self._host.scratch)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have arrived."""
+        self._host.stirred(self)
+        if self._closing:
+            return
+        if self._tls is None:
+            self._frames.advance(nbytes)
+        else:
+            self._decrypt(self._tls, memoryview(self._host.scratch)[:nbytes])
+        if not self._due:
+            self._next()
+        if (self.busy or self._blocked or self._due) and self._frames.held and not self._deaf:
+            self._deaf = True
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; what it sent before is still answered."""
+        self._ended = True
+        return self.busy or self._blocked or self._due
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._blocked = False
+        self._host.stirred(self)
+        self._pump()
+        self._wish()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._closing = True
+        self._left = NOTHING
+        if self._shaking is not None:
+            self._shaking.cancel()
+        self._host.closed(self)
+
+    def _wish(self) -> None:
+        """Asks for a turn, if there is something to do in it."""
+        if not self._due and (self._frames.held or self._deaf or self._ended):
+            self._due = True
+            self._host.loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        """Hands the next frame to the node, if there is one and it is its turn."""
+        self._due = False
+        if self.busy or self._blocked or self._left or self._closing:
+            return
+        try:
+            frame = self._frames.next()
+        except FormatError as error:
+            self._refuse(str(error))
+            return
+        if frame is not None:
+            self.busy = True
+            self._host.received(self, frame)
+        elif self._ended:
+            self.close()
+        elif self._deaf:
+            self._deaf = False
+            self._transport.resume_reading()
+
+    def _pump(self) -> None:
+        """Gives the socket as much of the answer as it takes."""
+        while self._left and not self._blocked:
+            piece, self._left = self._left[:CHUNK], self._left[CHUNK:]
+            self._transport.write(piece if self._tls is None else self._tls.encrypt(piece))
+        if self._left:
+            return
+        self._left = NOTHING  # an empty view would keep the whole answer alive
+        if self._closing:
+            if self._tls is not None and (last := self._tls.end()):
+                self._transport.write(last)
+            self._transport.close()
+
+    def _decrypt(self, tls: Tls, data: memoryview) -> None:
+        reason = ""
+        try:
+            tls.put(data)
+            while plain := tls.read_into(self._host.plain):
+                self._frames.feed(plain)
+        except EOFError:
+            self.eof_received()
+            self._wish()
+        except FormatError as error:
+            reason = str(error)
+        if answer := tls.take():
+            self._transport.write(answer)
+        if reason:
+            self._refuse(reason)
+        elif tls.ready and self._shaking is not None:
+            self._shaking.cancel()
+            self._shaking = None
+
+    def _shook_too_long(self) -> None:
+        self._refuse(f"no TLS handshake within {HANDSHAKE:g} seconds")
+
+    def _refuse(self, reason: str) -> None:
+        if not self._closing:
+            self._host.refused(self, reason)
+            self.close()

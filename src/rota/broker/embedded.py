@@ -1,0 +1,431 @@
+"""``rota.Broker``: a broker inside a Python process, in a thread of its own."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import ssl
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from rota.broker import inside, missing
+from rota.broker.address import advertised, bind, check_exposure, joined, parse
+from rota.broker.build import install
+from rota.broker.clock import Clock
+from rota.broker.configuration import configuration
+from rota.broker.fault import Order, api_of, code_of
+from rota.broker.inside import Group, Headers, Record, Text
+from rota.broker.node import Node
+from rota.broker.running import Running
+from rota.broker.server import LOGGER, Server
+from rota.broker.tls import server_context
+from rota.errors import InputError, RotaError, Unreachable
+from rota.model.topic import TopicPartition
+from rota.wire.sasl import Mechanism
+
+T = TypeVar("T")
+PATIENCE = 10.0
+"""Seconds that a broker has to stop, and that what is waited for has to happen."""
+PAUSE = 0.005
+
+
+class Broker:
+    """A Kafka-compatible broker of one node, for this process and for others on the machine.
+
+    ::
+
+        with rota.Broker() as broker:
+            producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+    Use it as a context manager, or call :meth:`start` and :meth:`stop`. One that is forgotten is
+    stopped when the interpreter ends.
+    """
+
+    def __init__(  # noqa: PLR0913, what a user may set
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        port: int = 0,
+        *,
+        host: str = "127.0.0.1",
+        advertise: str | None = None,
+        config: Mapping[str, object] | None = None,
+        users: Mapping[str, str] | None = None,
+        mechanisms: Iterable[str] | None = None,
+        tls: ssl.SSLContext | tuple[str | Path, str | Path] | str | Path | None = None,
+        allow_anonymous: bool = False,
+        adopt: bool = False,
+    ) -> None:
+        """What the broker shall be; nothing is opened yet.
+
+        :param data_dir: where topics are kept; none: a temporary folder, removed at the end
+        :param port: 0 is any that is free
+        :param advertise: ``host:port`` that clients are told, if it is not where they connect
+        :param config: settings under Kafka's names, as in ``server.properties``
+        :param users: passwords by user; with any, clients must log in (SASL)
+        :param mechanisms: ``PLAIN``, ``SCRAM-SHA-256``, ``SCRAM-SHA-512``; all by default
+        :param tls: files in PEM, a certificate and its key, or one with both; then all speak TLS
+        :param allow_anonymous: listen beyond this machine though nobody has to log in
+        :param adopt: take over a folder that a Kafka has written
+        :raises InputError: a setting is wrong
+        """
+        if (problem := missing()) is not None:
+            raise Unreachable(problem)
+        self._configuration = configuration(config or {})
+        told = advertise or self._configuration.advertised
+        self._told = None if told is None else parse(told)
+        self._users = dict(users or {})
+        self._mechanisms = _mechanisms(mechanisms)
+        self._context = _context(tls)
+        check_exposure(host, guarded=bool(self._users), allow_anonymous=allow_anonymous)
+        self._folder = None if data_dir is None else Path(data_dir)
+        self._host, self._port, self._adopt = host, port, adopt
+        self._clock = Clock()
+        self.clock = BrokerClock(self)
+        self._running: Running | None = None
+
+    # Life
+
+    def start(self) -> Self:
+        """Starts it; when this returns, clients are served.
+
+        :raises Unreachable: the port is taken, or the folder cannot be used
+        :raises InputError: the folder is not Rota's
+        """
+        if self._running is not None:
+            raise RotaError("the broker is running already")
+        temporary = self._folder is None
+        sockets = bind(self._host, self._port)
+        folder = Path(tempfile.mkdtemp(prefix="rota-")) if self._folder is None else self._folder
+        address = advertised(self._host, sockets[0].getsockname()[1])
+        running = Running(
+            partial(
+                install,
+                folder,
+                self._configuration,
+                address=self._told or address,
+                log=LOGGER.log,
+                passwords=self._users,
+                mechanisms=self._mechanisms,
+                adopt=self._adopt,
+                lasting=not temporary,
+            ),
+            sockets,
+            clock=self._clock,
+            config=self._configuration.broker,
+            context=self._context,
+            temporary=folder if temporary else None,
+        )
+        running.start()
+        self._running = running
+        self._address = self._told or address
+        atexit.register(self.stop)
+        return self
+
+    def stop(self) -> None:
+        """Stops it in good order; nothing happens if it does not run."""
+        running, self._running = self._running, None
+        if running is not None:
+            atexit.unregister(self.stop)
+            running.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients are given to connect: ``host:port``."""
+        self._run(lambda _: None)
+        return joined(*self._address)
+
+    @property
+    def data_dir(self) -> Path | None:
+        """Where topics are kept; none, if it is a temporary folder."""
+        return self._folder
+
+    @property
+    def running(self) -> bool:
+        """It was started, and has not stopped, nor ended by an error."""
+        return self._running is not None and self._running.alive
+
+    # Topics and records
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+    ) -> None:
+        """Makes a topic.
+
+        :raises Refused: it exists, or cannot be made so
+        """
+        self._run(
+            lambda node: inside.create_topic(
+                node.parts, name, partitions, config or {}, self._clock.now()
+            )
+        )
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """How many partitions each topic has, but for the broker's own topics."""
+        return self._run(lambda node: inside.topics(node.parts))
+
+    def produce(
+        self,
+        topic: str,
+        *values: Text,
+        key: Text = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> list[Record]:
+        """Appends records, all to one partition: where a producer's key puts them, else to the
+        shortest. A topic that is missing is made, unless auto.create.topics.enable is false.
+        """
+        return self._run(
+            lambda node: inside.produce(
+                node.parts,
+                topic,
+                values,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp=timestamp,
+                now=self._clock.now(),
+            )
+        )
+
+    def read(
+        self,
+        topic: str,
+        *,
+        partition: int | None = None,
+        start: int | None = None,
+        count: int | None = None,
+        timeout: float = PATIENCE,
+    ) -> list[Record]:
+        """The records of a topic, by partition and offset.
+
+        :param start: the first offset, of each partition
+        :param count: wait until there are so many, and give no more
+        :param timeout: seconds to wait for them
+        :raises TimeoutError: they did not come
+        """
+        look = partial(inside.read, topic=topic, partition=partition, start=start, most=count)
+        if count is None:
+            return self._run(lambda node: look(node.parts))
+
+        found: list[Record] = []
+
+        def enough() -> list[Record] | None:
+            nonlocal found
+            if topic in self.topics:
+                found = self._run(lambda node: look(node.parts))
+            return found if len(found) >= count else None
+
+        return self._wait(
+            enough, timeout, lambda: f"{topic} has {len(found)} of {count} records awaited"
+        )
+
+    # Groups
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """The state of each group."""
+        return self._run(lambda node: inside.groups(node.parts, self._clock.now()))
+
+    def group(self, name: str, *, members: int | None = None, timeout: float = PATIENCE) -> Group:
+        """A group with its members, as the coordinator sees it.
+
+        :param members: wait until it is stable with so many (0: until it is empty)
+        :param timeout: seconds to wait for that
+        :raises TimeoutError: it did not happen
+        """
+
+        def look() -> Group:
+            return self._run(lambda node: inside.group(node.parts, name, self._clock.now()))
+
+        seen = look()
+        if members is None:
+            return seen
+
+        def settled() -> Group | None:
+            nonlocal seen
+            seen = look()
+            stable = seen.state == ("Stable" if members else "Empty")
+            return seen if stable and len(seen.members) == members else None
+
+        return self._wait(
+            settled,
+            timeout,
+            lambda: (
+                f"group {name} is {seen.state} with {len(seen.members)} members, "
+                f"{members} were awaited"
+            ),
+        )
+
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        """The offsets that a group has committed, by partition."""
+        return self._run(lambda node: inside.committed(node.parts, group, self._clock.now()))
+
+    def expire(self, member: str, *, group: str | None = None) -> None:
+        """Ends a member's session now, as if it had been silent for too long.
+
+        :param member: its member id or static id, or a client id that no other member has
+        """
+        self._run(lambda node: inside.expire(node.parts, member, group, self._clock.now()))
+
+    def move_coordinator(self, group: str) -> None:
+        """Takes a group away from its coordinator, as when a broker of a cluster stops.
+
+        Members are answered NOT_COORDINATOR until they look for it again; then it is loaded from
+        its journal, without a rebalance.
+        """
+        self._run(lambda node: node.parts.groups.move(group, self._clock.now()))
+
+    # Faults
+
+    def fail(
+        self,
+        api: str | int,
+        error: str | int,
+        *,
+        times: int | None = 1,
+        client_id: str | None = None,
+    ) -> None:
+        """Answers the next requests with an error; they are not looked at.
+
+        :param api: as Kafka calls it (``"Produce"``, ``"JoinGroup"``), or its key
+        :param error: as Kafka calls it (``"NOT_COORDINATOR"``), or its code
+        :param times: so many requests; None: all, until :meth:`heal`
+        :param client_id: only requests of this client
+        """
+        code = code_of(error)
+        self._order(Order(api=api_of(api), left=_times(times), client_id=client_id, code=code))
+
+    def delay(
+        self,
+        api: str | int,
+        seconds: float,
+        *,
+        times: int | None = 1,
+        client_id: str | None = None,
+    ) -> None:
+        """Handles the next requests later, by the broker's clock. Otherwise as :meth:`fail`."""
+        wait = _milliseconds(seconds)
+        if wait:
+            self._order(Order(api=api_of(api), left=_times(times), client_id=client_id, delay=wait))
+
+    def lose_answer(
+        self, api: str | int, *, times: int | None = 1, client_id: str | None = None
+    ) -> None:
+        """Handles the next requests, and cuts the connection in place of an answer: the client
+        does not learn what became of them. Otherwise as :meth:`fail`.
+        """
+        self._order(Order(api=api_of(api), left=_times(times), client_id=client_id, lost=True))
+
+    def heal(self, api: str | int | None = None) -> None:
+        """Takes back what was ordered of an API, or all."""
+        which = None if api is None else api_of(api)
+        self._run(lambda node: node.faults.cancel(which))
+
+    def disconnect(self, client_id: str | None = None) -> int:
+        """Cuts the connections of a client, or of all; gives how many there were.
+
+        :raises InputError: there is no such client
+        """
+        return self._run(lambda node: inside.disconnect(node, client_id))
+
+    # Within
+
+    def _order(self, order: Order) -> None:
+        self._run(lambda node: node.faults.order(order))
+
+    def _wait(self, look: Callable[[], T | None], timeout: float, problem: Callable[[], str]) -> T:
+        end = time.monotonic() + timeout
+        while (found := look()) is None:
+            if time.monotonic() >= end:
+                raise TimeoutError(f"{problem()} after {timeout:g} s")
+            time.sleep(PAUSE)
+        return found
+
+    def _run(self, act: Callable[[Node], T]) -> T:
+        if self._running is None:
+            raise RotaError("the broker does not run: use it in a with block, or call start()")
+        return self._running.run(lambda node, _: act(node))
+
+
+class BrokerClock:
+    """The broker's clock, in a test's hands. Group timers, delays and long polls run by it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = weakref.ref(broker)
+
+    def now(self) -> int:
+        """The broker's time, in milliseconds since 1970."""
+        return self._run(lambda _, server: server.now())
+
+    def advance(self, seconds: float) -> None:
+        """Puts the clock forward. What is due until then happens in order, each at its own time:
+        members whose session ends are removed, as if they had been silent all along.
+        """
+        by = _milliseconds(seconds)
+        self._run(lambda _, server: server.advance(by))
+
+    def freeze(self) -> None:
+        """Stops it: nothing expires, and no long poll ends, but by :meth:`advance`."""
+        self._run(lambda _, server: server.freeze())
+
+    def resume(self) -> None:
+        """Lets it go on from where it stands."""
+        self._run(lambda _, server: server.resume())
+
+    def _run(self, act: Callable[[Node, Server], T]) -> T:
+        broker = self._broker()
+        running = None if broker is None else broker._running
+        if running is None:
+            raise RotaError("the broker does not run: use it in a with block, or call start()")
+        return running.run(act)
+
+
+def _mechanisms(names: Iterable[str] | None) -> tuple[Mechanism, ...]:
+    if names is None:
+        return tuple(Mechanism)
+    try:
+        return tuple(Mechanism(name) for name in names)
+    except ValueError as error:
+        known = ", ".join(Mechanism)
+        raise InputError(f"SASL mechanism: {error}; known are {known}") from None
+
+
+def _context(
+    tls: ssl.SSLContext | tuple[str | Path, str | Path] | str | Path | None,
+) -> ssl.SSLContext | None:
+    if tls is None or isinstance(tls, ssl.SSLContext):
+        return tls
+    if isinstance(tls, tuple):
+        return server_context(*tls)
+    return server_context(tls, None)
+
+
+def _times(times: int | None) -> int | None:
+    if times is not None and (type(times) is not int or times < 1):
+        raise InputError(f"times: {times!r} is not a number from 1 up, nor None")
+    return times
+
+
+def _milliseconds(seconds: float) -> int:
+    if not 0 <= seconds < 1e10:
+        raise InputError(f"{seconds!r} is not a number of seconds")
+    return round(seconds * 1_000)

@@ -1,0 +1,300 @@
+"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs.
+
+Topics have settings of their own. The broker's are set when it starts: they are shown, but not
+altered.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias, assert_never
+
+from rota.broker.call import Call
+from rota.broker.dispatch import Handler
+from rota.broker.effective import Effective, of_broker, of_topic
+from rota.broker.part import Parts
+from rota.broker.topics import Topic
+from rota.errors import Code, Refused
+from rota.model.naming import misname
+from rota.model.setting import SETTINGS, Kind
+from rota.wire.api import Api
+from rota.wire.message import (
+    AlterConfigsResponse,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsResponse,
+    Message,
+)
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+"""Kinds of resources. Rota has nothing to set for the last three."""
+LONGEST_VALUE = 32_767
+"""Characters of a setting's value."""
+
+
+Alter: TypeAlias = Callable[[Mapping[str, str], list[Message]], dict[str, str]]
+"""From a topic's settings and what a request says to those it has then."""
+
+
+class Operation(enum.IntEnum):
+    """What is done to a setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+# DescribeConfigs
+
+
+def handle_describe(parts: Parts, call: Call) -> None:
+    """Shows settings: all, or those whose keys are asked for."""
+    results = [_described(parts, call, each) for each in call.request.resources]
+    call.answer(DescribeConfigsResponse(results=results))
+
+
+def _described(parts: Parts, call: Call, resource: Message) -> Message:
+    try:
+        settings = list(_settings(parts, resource))
+    except Refused as error:
+        return _result(resource, error.code, str(error), [])
+    keys = resource.configuration_keys
+    shown = [_shown(call, each) for each in settings if not keys or each.key in keys]
+    return _result(resource, Code.NONE, "", shown)
+
+
+def _settings(parts: Parts, resource: Message) -> Iterator[Effective]:
+    name = resource.resource_name
+    if resource.resource_type == TOPIC:
+        topic = _topic(parts, name)
+        return of_topic(topic.overrides, parts.topics.defaults)
+    if resource.resource_type == BROKER:
+        if name == "":  # what was set for all brokers while they ran: nothing can be
+            return iter(())
+        _check_node(parts, name)
+        return of_broker(parts.config, parts.groups.config, parts.topics.defaults)
+    raise _no_settings(resource)
+
+
+def _shown(call: Call, setting: Effective) -> Message:
+    request = call.request
+    synonym = DescribeConfigsResponse.DescribeConfigsSynonym
+    return DescribeConfigsResponse.DescribeConfigsResourceResult(
+        name=setting.key,
+        value=setting.value,
+        read_only=setting.read_only,
+        config_source=setting.source,
+        is_sensitive=False,
+        synonyms=[
+            synonym(name=each.name, value=each.value, source=each.source)
+            for each in setting.synonyms
+        ]
+        if request.include_synonyms
+        else [],
+        config_type=setting.kind,
+        documentation=(setting.about or None)
+        if call.version >= 3 and request.include_documentation
+        else None,
+    )
+
+
+def _result(resource: Message, code: Code, text: str | None, configs: list[Message]) -> Message:
+    return DescribeConfigsResponse.DescribeConfigsResult(
+        error_code=code,
+        error_message=text,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=configs,
+    )
+
+
+def refuse_describe(call: Call, code: Code) -> Message:
+    """Every resource has the error."""
+    return DescribeConfigsResponse(
+        results=[_result(each, code, None, []) for each in call.request.resources]
+    )
+
+
+# IncrementalAlterConfigs and AlterConfigs
+
+
+def handle_incremental(parts: Parts, call: Call) -> None:
+    """Changes some settings of topics."""
+    call.answer(IncrementalAlterConfigsResponse(responses=_altered(parts, call, _changed)))
+
+
+def handle_alter(parts: Parts, call: Call) -> None:
+    """Changes all settings of topics: those that are not named are as the broker has them."""
+    call.answer(AlterConfigsResponse(responses=_altered(parts, call, _replaced)))
+
+
+def _altered(parts: Parts, call: Call, alter: Alter) -> list[Message]:
+    resources = call.request.resources
+    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+    outcomes = []
+    for each in resources:
+        try:
+            _check_once(each, counts[each.resource_type, each.resource_name])
+            _alter(parts, call, each, alter)
+        except Refused as error:
+            outcomes.append(_outcome(call, each, error))
+        else:
+            outcomes.append(_outcome(call, each, None))
+    return outcomes
+
+
+def _alter(parts: Parts, call: Call, resource: Message, alter: Alter) -> None:
+    keys = [each.name for each in resource.configs]
+    if len(set(keys)) < len(keys):
+        raise Refused(Code.INVALID_REQUEST, "a setting is in the request twice")
+    if resource.resource_type == BROKER:
+        if resource.resource_name != "":
+            _check_node(parts, resource.resource_name)
+        if keys:
+            raise Refused(
+                Code.INVALID_REQUEST, f"{keys[0]}: the broker's settings are set when it starts"
+            )
+        return
+    if resource.resource_type != TOPIC:
+        raise _no_settings(resource)
+    name = resource.resource_name
+    if name == "":
+        raise Refused(Code.INVALID_REQUEST, "a topic has a name")
+    topic = parts.topics.get(name)
+    overrides = alter({} if topic is None else topic.overrides, resource.configs)
+    parts.topics.check_settings(overrides)
+    _topic(parts, name)
+    if not call.request.validate_only:
+        parts.topics.configure(name, overrides, call.now)
+
+
+def _changed(overrides: Mapping[str, str], changes: list[Message]) -> dict[str, str]:
+    _check_values([each for each in changes if each.config_operation != Operation.DELETE])
+    new = dict(overrides)
+    for each in changes:
+        try:
+            operation = Operation(each.config_operation)
+        except ValueError:
+            raise Refused(
+                Code.INVALID_REQUEST, f"{each.name}: no operation {each.config_operation}"
+            ) from None
+        match operation:
+            case Operation.SET:
+                new[each.name] = each.value
+            case Operation.DELETE:
+                new.pop(each.name, None)
+            case Operation.APPEND | Operation.SUBTRACT:
+                new[each.name] = _list_changed(new, each.name, operation, each.value)
+            case _:
+                assert_never(operation)
+    return new
+
+
+def _list_changed(overrides: Mapping[str, str], key: str, operation: Operation, value: str) -> str:
+    """A list with some items more or fewer; it starts from the default if it is not set."""
+    setting = SETTINGS.get(key)
+    if setting is None or setting.kind is not Kind.LIST:
+        raise Refused(
+            Code.INVALID_CONFIG, f"{key}: it is no list, so nothing is added or taken away"
+        )
+    current = overrides.get(key, str(setting.default))
+    items = [item.strip() for item in current.split(",")] if current.strip() else []
+    given = value.split(",")
+    if operation is Operation.APPEND:
+        return ",".join(dict.fromkeys([*items, *given]))
+    return ",".join(item for item in items if item not in given)
+
+
+def _check_once(resource: Message, times: int) -> None:
+    if times > 1:
+        name = resource.resource_name
+        raise Refused(Code.INVALID_REQUEST, f"{name!r} is in the request {times} times")
+
+
+def _replaced(_: Mapping[str, str], settings: list[Message]) -> dict[str, str]:
+    _check_values(settings)
+    return {each.name: each.value for each in settings}
+
+
+def _check_values(settings: list[Message]) -> None:
+    empty = [each.name for each in settings if each.value is None]
+    if empty:
+        raise Refused(Code.INVALID_REQUEST, f"{', '.join(empty)}: no value")
+    for each in settings:
+        if len(each.value) > LONGEST_VALUE:
+            raise Refused(Code.INVALID_CONFIG, f"{each.name}: more than {LONGEST_VALUE} characters")
+
+
+def _outcome(call: Call, resource: Message, error: Refused | None) -> Message:
+    incremental = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    whole = AlterConfigsResponse.AlterConfigsResourceResponse
+    kind = incremental if call.api is Api.INCREMENTAL_ALTER_CONFIGS else whole
+    return kind(
+        error_code=Code.NONE if error is None else error.code,
+        error_message=None if error is None else str(error),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def refuse_incremental(call: Call, code: Code) -> Message:
+    """Every resource has the error."""
+    error = Refused(code, code.name)
+    return IncrementalAlterConfigsResponse(
+        responses=[_outcome(call, each, error) for each in call.request.resources]
+    )
+
+
+def refuse_alter(call: Call, code: Code) -> Message:
+    """Every resource has the error."""
+    error = Refused(code, code.name)
+    return AlterConfigsResponse(
+        responses=[_outcome(call, each, error) for each in call.request.resources]
+    )
+
+
+# What a resource stands for
+
+
+def _topic(parts: Parts, name: str) -> Topic:
+    if (problem := misname(name)) is not None:
+        raise Refused(Code.INVALID_TOPIC_EXCEPTION, problem)
+    topic = parts.topics.get(name)
+    if topic is None:
+        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    return topic
+
+
+def _no_settings(resource: Message) -> Refused:
+    return Refused(
+        Code.INVALID_REQUEST,
+        f"there are no settings for resources of kind {resource.resource_type}",
+    )
+
+
+def _check_node(parts: Parts, name: str) -> None:
+    if name != str(parts.config.node_id):
+        raise Refused(
+            Code.INVALID_REQUEST, f"there is no broker {name!r}, this is {parts.config.node_id}"
+        )
+
+
+HANDLERS = (
+    Handler(
+        api=Api.DESCRIBE_CONFIGS,
+        lowest=1,
+        highest=4,
+        handle=handle_describe,
+        refuse=refuse_describe,
+    ),
+    Handler(
+        api=Api.INCREMENTAL_ALTER_CONFIGS,
+        lowest=0,
+        highest=1,
+        handle=handle_incremental,
+        refuse=refuse_incremental,
+    ),
+    Handler(api=Api.ALTER_CONFIGS, lowest=0, highest=2, handle=handle_alter, refuse=refuse_alter),
+)

@@ -1,0 +1,273 @@
+"""What a test sees of a broker and does to it from inside, without a client.
+
+Each function works on the node's parts, and must be called where the node is: in its thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from rota.broker.node import Node
+from rota.broker.part import Parts
+from rota.broker.topics import Topic
+from rota.errors import Code, FormatError, InputError, Refused
+from rota.formats import assignment, batch, subscription
+from rota.formats.murmur import partition_of
+from rota.model.reply import (
+    DescribedGroup,
+    DescribedMember,
+    DescribeGroupsReply,
+    FetchOffsetsReply,
+    ListGroupsReply,
+    Reply,
+)
+from rota.model.request import CONSUMER, DescribeGroups, FetchOffsets, ListGroups, Request
+from rota.model.topic import TopicPartition
+
+Text: TypeAlias = bytes | str | None
+"""What a record carries; a text goes as UTF-8."""
+Headers: TypeAlias = Mapping[str, Text] | Iterable[tuple[str, Text]]
+READ = 1 << 20
+R = TypeVar("R", bound=Reply)
+T = TypeVar("T", str, TopicPartition)
+
+
+class Record(NamedTuple):
+    """A record of a topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970."""
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A member of a group, as the coordinator sees it."""
+
+    id: str
+    static_id: str | None
+    client_id: str
+    host: str
+    topics: tuple[str, ...]
+    """It has subscribed to; known while the group is stable."""
+    partitions: tuple[TopicPartition, ...]
+    """It was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A group, as the coordinator sees it."""
+
+    name: str
+    state: str
+    """``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable``; ``Dead``: there is no
+    such group; ``Moved``: its coordinator was moved, and nobody has looked for it since."""
+    strategy: str
+    members: tuple[GroupMember, ...]
+
+
+# Topics and records
+
+
+def create_topic(
+    parts: Parts, name: str, partitions: int, config: Mapping[str, object], now: int
+) -> None:
+    """Makes a topic."""
+    parts.topics.create(name, partitions, {key: str(value) for key, value in config.items()}, now)
+
+
+def topics(parts: Parts) -> dict[str, int]:
+    """How many partitions each topic has, but for the broker's own."""
+    return {topic.name: topic.partitions for topic in parts.topics if not topic.internal}
+
+
+def produce(  # noqa: PLR0913, what a record has
+    parts: Parts,
+    topic: str,
+    values: Sequence[Text],
+    *,
+    key: Text,
+    headers: Headers,
+    partition: int | None,
+    timestamp: int | None,
+    now: int,
+) -> list[Record]:
+    """Appends records, and gives them as they are stored."""
+    found = parts.topics.get(topic)
+    if found is None:
+        if not parts.config.auto_create_topics:
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
+        found = parts.topics.create(topic, parts.config.default_partitions, {}, now)
+    packed_key, packed_headers = _packed("key", key), _packed_headers(headers)
+    at = now if timestamp is None else timestamp
+    chosen = _partition(found, packed_key, partition)
+    if not values:
+        return []
+    records = [
+        batch.Record(number, at, packed_key, _packed("value", value), packed_headers)
+        for number, value in enumerate(values)
+    ]
+    appended = parts.topics.append(topic, chosen, batch.encode(records), now)
+    stored = at if appended.append_time == -1 else appended.append_time
+    return [
+        _record(topic, chosen, each, appended.base_offset + number, stored)
+        for number, each in enumerate(records)
+    ]
+
+
+def read(
+    parts: Parts, topic: str, *, partition: int | None, start: int | None, most: int | None
+) -> list[Record]:
+    """The records of a topic, by partition and offset; from its first offset unless told."""
+    found = parts.topics.get(topic)
+    if found is None:
+        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
+    numbers = range(found.partitions) if partition is None else [_known(found, partition)]
+    records: list[Record] = []
+    for number in numbers:
+        log = found.logs[number]
+        at = log.start if start is None else max(start, log.start)
+        while at < log.end and (most is None or len(records) < most):
+            columns = batch.decode(log.read(at, READ))
+            records.extend(
+                _record(topic, number, each, each.offset, each.timestamp)
+                for each in batch.records(columns)
+                if each.offset >= at
+            )
+            at = int(columns.batches.last_offset[-1]) + 1
+    return records if most is None else records[:most]
+
+
+def _record(topic: str, partition: int, record: batch.Record, offset: int, at: int) -> Record:
+    headers = tuple((name.decode(errors="replace"), value) for name, value in record.headers)
+    return Record(topic, partition, offset, at, record.key, record.value, headers)
+
+
+def _partition(topic: Topic, key: bytes | None, partition: int | None) -> int:
+    if partition is not None:
+        return _known(topic, partition)
+    if key is not None:
+        return partition_of(key, topic.partitions)
+    return min(range(topic.partitions), key=lambda number: topic.logs[number].end)
+
+
+def _known(topic: Topic, partition: int) -> int:
+    if not 0 <= partition < topic.partitions:
+        raise InputError(
+            f"partition {partition}: topic {topic.name!r} has {topic.partitions}, numbered from 0"
+        )
+    return partition
+
+
+def _packed(what: str, value: Text) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    raise InputError(f"{what} {value!r} is neither bytes nor text nor None")
+
+
+def _packed_headers(headers: Headers) -> tuple[tuple[bytes, bytes | None], ...]:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple((name.encode(), _packed(f"header {name!r}", value)) for name, value in pairs)
+
+
+# Groups
+
+
+def groups(parts: Parts, now: int) -> dict[str, str]:
+    """The state of each group."""
+    reply = _ask(parts, ListGroups(), ListGroupsReply, now)
+    return {each.group: each.state for each in reply.groups}
+
+
+def group(parts: Parts, name: str, now: int) -> Group:
+    """A group; one that there is not is ``Dead``, as Kafka has it."""
+    asked = DescribeGroups(groups=(name,), knows_missing_group=False)
+    (found,) = _ask(parts, asked, DescribeGroupsReply, now).groups
+    return Group(
+        name=name,
+        state="Moved" if found.code is Code.NOT_COORDINATOR else found.state,
+        strategy=found.protocol,
+        members=tuple(_member(found, each) for each in found.members),
+    )
+
+
+def committed(parts: Parts, name: str, now: int) -> dict[TopicPartition, int]:
+    """The offsets that a group has committed."""
+    reply = _ask(parts, FetchOffsets(group=name), FetchOffsetsReply, now)
+    if reply.code:
+        raise Refused(reply.code, f"the offsets of group {name!r}: {reply.code.name}")
+    found = {where: each.offset for where, each in reply.offsets.items() if each is not None}
+    return dict(sorted(found.items()))
+
+
+def expire(parts: Parts, member: str, name: str | None, now: int) -> None:
+    """Ends a member's session; it is known by its member id or static id, or by a client id that
+    no other member has.
+    """
+    names = list(groups(parts, now)) if name is None else [name]
+    members = [(each, one) for each in names for one in group(parts, each, now).members]
+    found = [pair for pair in members if member in {pair[1].id, pair[1].static_id}]
+    found = found or [pair for pair in members if member == pair[1].client_id]
+    if len(found) != 1:
+        there = ", ".join(f"{one.static_id or one.id} of {each}" for each, one in members) or "none"
+        problem = "there is no such member" if not found else "more than one is called so"
+        raise InputError(f"member {member!r}: {problem}; members are: {there}")
+    where, one = found[0]
+    parts.groups.expire(where, one.id, now)
+
+
+def _ask(parts: Parts, request: Request, kind: type[R], now: int) -> R:
+    replies: list[Reply] = []
+    parts.groups.ask(request, replies.append, now)
+    (reply,) = replies
+    assert isinstance(reply, kind)
+    return reply
+
+
+def _member(found: DescribedGroup, member: DescribedMember) -> GroupMember:
+    topics: tuple[str, ...] = ()
+    partitions: tuple[TopicPartition, ...] = ()
+    if found.protocol_type == CONSUMER:
+        topics = _decoded(lambda: subscription.decode(member.metadata).topics, member.metadata)
+        partitions = _decoded(
+            lambda: tuple(assignment.decode(member.assignment).partitions), member.assignment
+        )
+    return GroupMember(
+        id=member.member_id,
+        static_id=member.static_id,
+        client_id=member.client_id,
+        host=member.client_host,
+        topics=topics,
+        partitions=partitions,
+    )
+
+
+def _decoded(decode: Callable[[], Iterable[T]], data: bytes) -> tuple[T, ...]:
+    """Nothing, where a client has its own format."""
+    try:
+        return tuple(sorted(decode())) if data else ()
+    except FormatError:
+        return ()
+
+
+# Connections
+
+
+def disconnect(node: Node, client_id: str | None) -> int:
+    """Cuts the connections of a client, or all; gives how many there were."""
+    found = [each for each in node.clients if client_id in {None, each.client_id}]
+    if client_id is not None and not found:
+        there = ", ".join(sorted({each.client_id for each in node.clients})) or "none"
+        raise InputError(f"client {client_id!r} is not connected; clients are: {there}")
+    for each in found:
+        node.close(each.connection, "cut on order")
+    return len(found)

@@ -1,0 +1,261 @@
+"""The shell around the node: sockets, time and a log. One event loop does it all.
+
+It gives the node events and does what the node's commands say; it decides nothing about Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Protocol, assert_never
+
+from rota.broker.clock import Clock
+from rota.broker.connection import Connection
+from rota.broker.event import (
+    Close,
+    Closed,
+    Command,
+    ConnectionId,
+    Done,
+    Event,
+    Log,
+    Opened,
+    Received,
+    Send,
+    Woken,
+)
+from rota.formats.buffer import Bytes
+from rota.model.config import BrokerConfig
+from rota.wire.frame import SCRATCH
+
+BACKLOG = 1_024
+"""Clients that may wait to be let in."""
+FAREWELL = 1.0
+"""Seconds that clients have at the end to take what was sent to them."""
+LONGEST = 86_400.0
+"""Seconds: an event loop cannot wait for much longer than a day."""
+LOGGER = logging.getLogger("rota.broker")
+
+
+class Core(Protocol):
+    """What the shell needs of a node."""
+
+    def handle(self, event: Event, now: int) -> list[Command]:
+        """What must be done now that this has happened."""
+
+    def next_alarm(self) -> int | None:
+        """When something must happen by itself."""
+
+
+class Server:
+    """Serves a node's clients, within one event loop."""
+
+    def __init__(
+        self,
+        node: Core,
+        clock: Clock,
+        config: BrokerConfig,
+        *,
+        context: ssl.SSLContext | None = None,
+        logger: logging.Logger = LOGGER,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.scratch = bytearray(SCRATCH)
+        self.plain = bytearray(SCRATCH if context is not None else 0)
+        self.limit = config.max_request_bytes
+        self.context = context
+        self._node = node
+        self._clock = clock
+        self._config = config
+        self._logger = logger
+        self._count = 0
+        self._connections: OrderedDict[ConnectionId, Connection] = OrderedDict()
+        """Those that were quiet the longest come first."""
+        self._full = False
+        """Clients are being turned away."""
+        self._listening: list[asyncio.Server] = []
+        self._alarm: asyncio.TimerHandle | None = None
+        self._armed = 0
+        """The broker's time for which the alarm is set."""
+        self._sweep: asyncio.TimerHandle | None = None
+
+    # From outside, within the loop
+
+    async def start(self, sockets: Iterable[socket.socket]) -> None:
+        """Lets clients in at these sockets, which are bound."""
+        self.loop.set_exception_handler(self._went_wrong)
+        for each in sockets:
+            server = await self.loop.create_server(self._accept, sock=each, backlog=BACKLOG)
+            self._listening.append(server)
+        self._arm()
+
+    async def stop(self) -> None:
+        """Lets nobody in, and everybody go; what was answered goes out first."""
+        for server in self._listening:
+            server.close()
+        for connection in list(self._connections.values()):
+            connection.close()
+        patience = self.loop.time() + FAREWELL
+        while self._connections and self.loop.time() < patience:
+            await asyncio.sleep(0.005)
+        for connection in list(self._connections.values()):
+            connection.abort()
+        await asyncio.sleep(0)
+        for timer in (self._alarm, self._sweep):
+            if timer is not None:
+                timer.cancel()
+
+    def tell(self, event: Event) -> None:
+        """Tells the node, and does what it wants done."""
+        self.act(self._node.handle(event, self._clock.now()))
+
+    def act(self, commands: Iterable[Command]) -> None:
+        """Does what the node wants done; then sees to the next alarm."""
+        for command in commands:
+            match command:
+                case Send(number, data):
+                    if (connection := self._connections.get(number)) is not None:
+                        connection.send(data)
+                case Done(number):
+                    if (connection := self._connections.get(number)) is not None:
+                        connection.go_on()
+                case Close(number, _):
+                    if (connection := self._connections.get(number)) is not None:
+                        connection.close()
+                case Log(level, text):
+                    self._logger.log(level, "%s", text)
+                case _:
+                    assert_never(command)
+        self._arm()
+
+    def now(self) -> int:
+        """The broker's time."""
+        return self._clock.now()
+
+    def advance(self, milliseconds: int) -> None:
+        """Puts the clock forward; what is due until then happens in order, each at its time."""
+        until = self._clock.now() + milliseconds
+        while (at := self._node.next_alarm()) is not None and at <= until:
+            self._clock.move_to(at)
+            self.tell(Woken())
+        self._clock.move_to(until)
+        self.tell(Woken())
+        self._clock_moved()
+
+    def freeze(self) -> None:
+        """Stops the broker's time."""
+        self._clock.freeze()
+        self._clock_moved()
+
+    def resume(self) -> None:
+        """Lets the broker's time go on."""
+        self._clock.resume()
+        self._clock_moved()
+
+    def descriptors(self) -> list[int]:
+        """Of all sockets of clients."""
+        return [each.descriptor for each in self._connections.values()]
+
+    # From connections
+
+    def opened(self, connection: Connection, host: str) -> bool:
+        """A client has connected; false if there are too many."""
+        if len(self._connections) >= self._config.max_connections:
+            if not self._full:
+                self._full = True
+                most = self._config.max_connections
+                self._logger.warning(
+                    "%s is turned away, as others will be: max.connections is %d",
+                    connection.name,
+                    most,
+                )
+            return False
+        self._full = False
+        self._connections[connection.id] = connection
+        connection.last = self.loop.time()
+        if self._sweep is None:
+            self._sweep_in(self._config.idle_connection / 1_000)
+        self.tell(Opened(connection.id, host))
+        return True
+
+    def received(self, connection: Connection, frame: Bytes) -> None:
+        """A whole frame is there."""
+        self.tell(Received(connection.id, frame))
+
+    def stirred(self, connection: Connection) -> None:
+        """Bytes have moved."""
+        if connection.id in self._connections:
+            connection.last = self.loop.time()
+            self._connections.move_to_end(connection.id)
+
+    def refused(self, connection: Connection, reason: str) -> None:
+        """What came in is no request."""
+        self._logger.warning("%s: %s; the connection is closed", connection.name, reason)
+
+    def closed(self, connection: Connection) -> None:
+        """The connection is gone."""
+        if self._connections.pop(connection.id, None) is not None:
+            self.tell(Closed(connection.id))
+
+    def _accept(self) -> Connection:
+        self._count += 1
+        return Connection(self, ConnectionId(self._count))
+
+    # Time
+
+    def _arm(self) -> None:
+        """Comes back when the next alarm is due. A timer that is early looks again, so one that
+        a long poll has set and stopped again is not worth moving.
+        """
+        at = self._node.next_alarm()
+        if at is None or (self._alarm is not None and self._armed <= at):
+            return
+        wait = self._clock.wait(at)
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._armed = None, at
+        if wait is not None:
+            self._alarm = self.loop.call_later(min(wait, LONGEST), self._rung)
+
+    def _rung(self) -> None:
+        self._alarm = None
+        self.tell(Woken())
+
+    def _clock_moved(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._arm()
+
+    def _sweep_in(self, seconds: float) -> None:
+        self._sweep = self.loop.call_later(min(seconds, LONGEST), self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Closes who was silent too long: whose machine is gone, it will not say so."""
+        self._sweep = None
+        most = self._config.idle_connection / 1_000
+        now = self.loop.time()
+        for connection in list(self._connections.values()):
+            quiet = now - connection.last
+            if quiet < most:
+                self._sweep_in(most - quiet)
+                return
+            if connection.busy:
+                self.stirred(connection)  # it waits for the node: that is not its silence
+            else:
+                self._logger.info("%s: closed, silent for %.0f s", connection.name, quiet)
+                connection.abort()
+        if self._connections:
+            self._sweep_in(most)
+
+    def _went_wrong(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """One line for what asyncio could not do, such as accepting without a free descriptor."""
+        error = context.get("exception")
+        if isinstance(error, OSError):
+            self._logger.error("%s: %s", context["message"], error.strerror or error)
+        else:
+            loop.default_exception_handler(context)

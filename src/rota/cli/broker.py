@@ -1,0 +1,233 @@
+"""``rota broker``: a Kafka-compatible broker of one node."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rota.broker import missing
+from rota.errors import InputError, Unreachable
+
+DESCRIPTION = """\
+Runs a Kafka-compatible broker of one node: topics in Kafka's own file formats, consumer groups,
+admin calls, TLS and SASL, for every Kafka client. It stops at Ctrl-C or SIGTERM, in good order.
+"""
+
+EXAMPLES = """\
+examples:
+  rota broker
+      at 127.0.0.1:9092, in a temporary folder that is removed at the end
+  rota broker --data-dir ./kafka --port 19092
+      in a folder that is kept
+  rota broker --config auto.create.topics.enable=false --config num.partitions=4
+      settings under Kafka's names
+  rota broker --config-file server.properties -v
+      settings of a Kafka; what means nothing to Rota is named
+  rota broker --host 0.0.0.0 --advertise kafka.example:9092 --users-file users --data-dir ./kafka
+      for other machines; clients must log in (SASL)
+  rota broker --tls-cert cert.pem --tls-key key.pem
+      with TLS (security.protocol=SSL, or SASL_SSL with users)
+
+"""
+
+PORT = 9092
+PAUSE = 0.5
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str) -> None:
+    """Adds this command to the command line."""
+    parser = commands.add_parser(
+        "broker",
+        help="a Kafka-compatible broker of one node",
+        description=DESCRIPTION,
+        epilog=EXAMPLES + epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_place(parser.add_argument_group("where"))
+    _add_setting(parser.add_argument_group("settings"))
+    _add_access(parser.add_argument_group("who may connect"))
+    parser.add_argument("-v", "--verbose", action="store_true", help="log what happens to groups")
+    parser.set_defaults(run=run, error=parser.error)
+
+
+def _add_place(place: argparse._ArgumentGroup) -> None:
+    place.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="where topics are kept (default: a temporary folder, removed at the end)",
+    )
+    place.add_argument(
+        "--adopt", action="store_true", help="take over a folder that a Kafka has written"
+    )
+    place.add_argument(
+        "--port", type=_port, default=PORT, metavar="N", help=f"default {PORT}; 0: any free one"
+    )
+    place.add_argument(
+        "--host", default="127.0.0.1", metavar="HOST", help="default 127.0.0.1: this machine only"
+    )
+    place.add_argument(
+        "--advertise",
+        metavar="HOST:PORT",
+        help="what clients are told to connect to, if it is another address",
+    )
+
+
+def _add_setting(setting: argparse._ArgumentGroup) -> None:
+    setting.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting under Kafka's name; may be given again",
+    )
+    setting.add_argument(
+        "--config-file", metavar="FILE", help="a server.properties; --config goes before it"
+    )
+
+
+def _add_access(access: argparse._ArgumentGroup) -> None:
+    access.add_argument(
+        "--user",
+        action="append",
+        default=[],
+        metavar="NAME:PASSWORD",
+        help="who may log in; may be given again. Other users of this machine can see it: "
+        "--users-file is safer",
+    )
+    access.add_argument("--users-file", metavar="FILE", help="lines NAME:PASSWORD")
+    access.add_argument(
+        "--sasl-mechanism",
+        action="append",
+        metavar="NAME",
+        help="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; may be given again (default: all)",
+    )
+    access.add_argument("--tls-cert", metavar="FILE", help="a certificate, in PEM")
+    access.add_argument("--tls-key", metavar="FILE", help="its key, if it is in another file")
+    access.add_argument(
+        "--allow-anonymous",
+        action="store_true",
+        help="listen beyond this machine though nobody has to log in",
+    )
+
+
+def run(args: argparse.Namespace) -> bool:
+    """Runs the broker until it is told to stop."""
+    if args.tls_key and not args.tls_cert:
+        args.error("--tls-key needs --tls-cert")
+    if args.adopt and args.data_dir is None:
+        args.error("--adopt needs --data-dir")
+    if (problem := missing()) is not None:
+        raise Unreachable(problem)
+    config = _config(args)
+    users = _users(args)
+    _log(verbose=args.verbose)
+    _allow_files()
+    from rota.broker.embedded import Broker  # noqa: PLC0415 (other commands do without it)
+
+    broker = Broker(
+        args.data_dir,
+        args.port,
+        host=args.host,
+        advertise=args.advertise,
+        config=config,
+        users=users,
+        mechanisms=args.sasl_mechanism,
+        tls=(args.tls_cert, args.tls_key) if args.tls_cert else None,
+        allow_anonymous=args.allow_anonymous,
+        adopt=args.adopt,
+    )
+    with _terminated() as told, broker:
+        where = args.data_dir or "a temporary folder"
+        print(f"ready: {broker.bootstrap_servers}, topics in {where}", flush=True)  # noqa: T201
+        while not told.wait(PAUSE):  # Ctrl-C raises
+            if not broker.running:
+                raise Unreachable("the broker has stopped by itself: its log says why")
+    return False
+
+
+@contextmanager
+def _terminated() -> Iterator[threading.Event]:
+    """Is set by SIGTERM: from before the start on, so that it is not missed when ready."""
+    told = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: told.set())
+    try:
+        yield told
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _config(args: argparse.Namespace) -> dict[str, object]:
+    from rota.broker.configuration import read_properties, without_effect  # noqa: PLC0415
+
+    config: dict[str, object] = {}
+    if args.config_file:
+        try:
+            config.update(read_properties(_text(args.config_file)))
+        except InputError as error:
+            raise InputError(f"{args.config_file}: {error}") from error
+        if idle := without_effect(config):
+            text = f"rota: {args.config_file}: without effect here: {', '.join(idle)}"
+            print(text, file=sys.stderr)  # noqa: T201
+            for key in idle:
+                del config[key]
+    for each in args.config:
+        key, sign, value = each.partition("=")
+        if not sign or not key.strip():
+            args.error(f"--config {each!r}: not KEY=VALUE")
+        config[key.strip()] = value.strip()
+    return config
+
+
+def _users(args: argparse.Namespace) -> dict[str, str]:
+    lines = [("--user", each) for each in args.user]
+    if args.users_file:
+        for number, line in enumerate(_text(args.users_file).splitlines(), 1):
+            if line.strip() and not line.startswith("#"):
+                lines.append((f"{args.users_file}, line {number}", line.strip()))
+    users: dict[str, str] = {}
+    for where, line in lines:
+        name, sign, password = line.partition(":")
+        if not (name and sign and password):
+            raise InputError(f"{where}: not NAME:PASSWORD")
+        users[name] = password
+    return users
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise Unreachable(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8") from error
+
+
+def _log(*, verbose: bool) -> None:
+    import logging  # noqa: PLC0415
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("rota")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose else logging.WARNING)
+
+
+def _allow_files() -> None:
+    """Each connection and each open segment is a file: as many as the machine allows."""
+    import resource  # noqa: PLC0415
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):  # where the hard limit is more than the system has
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)

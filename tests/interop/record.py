@@ -1,0 +1,45 @@
+"""What a run of the matrix found, kept for docs/clients.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.interop.client import CLIENTS, Client
+from tests.interop.matrix import Cell
+from tests.interop.scene import Stage
+
+PLACE = Path(__file__).parents[2] / "out" / "clients.json"
+
+
+@dataclass(slots=True)
+class Record:
+    """The cells that passed."""
+
+    _passed: list[Cell] = field(default_factory=list)
+    _mixed: dict[str, list[str]] = field(default_factory=dict)
+
+    def passed(self, cell: Cell) -> None:
+        """A cell's case holds."""
+        self._passed.append(cell)
+
+    def mixed(self, strategy: str, clients: Sequence[Client]) -> None:
+        """One group of these clients holds together."""
+        self._mixed[strategy] = [client.name for client in clients]
+
+    def save(self, stage: Stage) -> None:
+        """Write it where the generator of the page looks for it."""
+        tried = {cell.client.name for cell in self._passed}
+        found = {
+            "versions": {
+                client.name: stage.driver(client).ask("hello")
+                for client in CLIENTS
+                if client.name in tried
+            },
+            "passed": [[cell.section, cell.case, cell.client.name] for cell in self._passed],
+            "mixed": self._mixed,
+        }
+        PLACE.parent.mkdir(exist_ok=True)
+        PLACE.write_text(json.dumps(found, indent=1), encoding="utf-8")

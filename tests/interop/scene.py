@@ -1,0 +1,121 @@
+"""What a case of the matrix works with: a client, another one, the broker."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.interop.client import CLIENTS, CONFLUENT, KAFKA_PYTHON, Client
+from tests.interop.cluster import Cluster
+from tests.interop.link import Driver, Link
+from tests.java.launcher import Unavailable
+
+PATIENCE = 60
+_numbers = itertools.count(1)
+
+
+@dataclass(slots=True)
+class Stage:
+    """The broker and the drivers that were started; one driver for each client."""
+
+    cluster: Cluster
+    _drivers: dict[str, Driver] = field(default_factory=dict)
+    _locks: dict[str, threading.Lock] = field(
+        default_factory=lambda: {client.name: threading.Lock() for client in CLIENTS}
+    )
+
+    def driver(self, client: Client) -> Driver:
+        """The client's driver, started where it is not there yet."""
+        with self._locks[client.name]:
+            if client.name not in self._drivers:
+                self._drivers[client.name] = client.start()
+            return self._drivers[client.name]
+
+    def link(
+        self,
+        client: Client,
+        servers: str | None = None,
+        security: Mapping[str, str] | None = None,
+    ) -> Link:
+        """The client at an address, by default the one without security."""
+        return Link(self.driver(client), servers or self.cluster.plain, security)
+
+    def close(self) -> None:
+        """End all drivers."""
+        for driver in self._drivers.values():
+            driver.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One client's turn."""
+
+    stage: Stage
+    client: Client
+
+    @property
+    def own(self) -> Link:
+        """The client whose turn it is."""
+        return self.stage.link(self.client)
+
+    @property
+    def other(self) -> Link:
+        """A client of another kind."""
+        other = KAFKA_PYTHON if "confluent" in self.client.name else CONFLUENT
+        return self.stage.link(other)
+
+    @property
+    def steady(self) -> Link:
+        """The client that sets things up and looks at them, whoever's turn it is."""
+        return self.stage.link(CONFLUENT)
+
+    def secured(self, servers: str, security: Mapping[str, str]) -> Link:
+        """The client at an address with security."""
+        return self.stage.link(self.client, servers, security)
+
+    def topic(self, partitions: int, **configs: str) -> str:
+        """A topic of its own."""
+        made = fresh("t")
+        self.steady.ask("create_topic", topic=made, partitions=partitions, configs=configs)
+        # a Kafka's broker hears of it a moment later than its controller says yes
+        until("it is known", lambda: self.steady.ask("partitions", topic=made) == partitions)
+        return made
+
+
+def fresh(kind: str) -> str:
+    """A name that nothing has yet."""
+    return f"{kind}-{next(_numbers)}"
+
+
+def until(what: str, look: Callable[[], Any], shown: Callable[[], Any] = str) -> Any:
+    """Wait for something to become true."""
+    end = time.monotonic() + PATIENCE
+    while not (found := look()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {PATIENCE} s: {what} {shown()}")
+        time.sleep(0.05)
+    return found
+
+
+def startable(client: Client) -> str | None:
+    """Why a client cannot be tried here; None if it can."""
+    try:
+        client.start().kill()
+    except Unavailable as reason:
+        return str(reason)
+    return None
+
+
+def plain_record(number: int, partition: int | None = None) -> dict[str, Any]:
+    """A record that tells its number."""
+    return {
+        "key": None,
+        "value": str(number),
+        "headers": [],
+        "partition": partition,
+        "timestamp": None,
+    }

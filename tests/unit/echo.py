@@ -1,0 +1,178 @@
+"""A node that answers with what was asked, and a server around it in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from rota.broker.address import bind
+from rota.broker.clock import Clock
+from rota.broker.event import (
+    Close,
+    Closed,
+    Command,
+    ConnectionId,
+    Done,
+    Event,
+    Log,
+    Opened,
+    Received,
+    Send,
+    Woken,
+)
+from rota.broker.server import Server
+from rota.model.config import BrokerConfig
+
+T = TypeVar("T")
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+class Echo:
+    """A frame is answered with itself, but for these words.
+
+    ``hold``: not until somebody says ``free``; ``mute``: never; ``big 5``: with 5 bytes; ``bye``:
+    the connection is closed; ``say x``: x is logged; ``wake 50``: in 50 ms, with the time.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.held: list[ConnectionId] = []
+        self.alarms: list[tuple[int, ConnectionId]] = []
+
+    def handle(self, event: Event, now: int) -> list[Command]:
+        self.events.append(event)
+        rung = [(at, who) for at, who in sorted(self.alarms) if at <= now]
+        self.alarms = [each for each in self.alarms if each not in rung]
+        commands: list[Command] = [Send(who, framed(b"%d" % now)) for _, who in rung]
+        if isinstance(event, Received):
+            commands += self._answer(event.connection, bytes(event.frame), now)
+        else:
+            assert isinstance(event, Opened | Closed | Woken)
+        return commands
+
+    def next_alarm(self) -> int | None:
+        return min(self.alarms)[0] if self.alarms else None
+
+    def _answer(self, who: ConnectionId, frame: bytes, now: int) -> list[Command]:
+        word, _, rest = frame[:40].partition(b" ")
+        answer: list[Command] = []
+        match word:
+            case b"hold":
+                self.held.append(who)
+            case b"free":
+                freed, self.held = self.held, []
+                answer = [Send(each, framed(b"freed")) for each in [*freed, who]]
+            case b"mute":
+                answer = [Done(who)]
+            case b"big":
+                answer = [Send(who, framed(bytes(int(rest))))]
+            case b"bye":
+                answer = [Send(who, framed(b"bye")), Close(who, "asked for")]
+            case b"say":
+                answer = [Log(20, rest.decode()), Done(who)]
+            case b"wake":
+                self.alarms.append((now + int(rest), who))
+            case _:
+                answer = [Send(who, framed(frame))]
+        return answer
+
+
+class Serving:
+    """A server in a thread."""
+
+    def __init__(
+        self, config: BrokerConfig, context: ssl.SSLContext | None, clock: Clock | None
+    ) -> None:
+        self.core = Echo()
+        self.clock = Clock() if clock is None else clock
+        self.lines: list[str] = []
+        self._config, self._context = config, context
+        self._logger = logging.getLogger(f"rota.broker.test{id(self)}")
+        self._logger.setLevel(logging.INFO)
+        self._logger.propagate = False
+        handler = logging.Handler()
+        handler.emit = lambda record: self.lines.append(record.getMessage())  # type: ignore[method-assign]
+        self._logger.addHandler(handler)
+        self._sockets = bind("127.0.0.1", 0)
+        self.address: tuple[str, int] = self._sockets[0].getsockname()
+        self._ready = threading.Event()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+    def run(self, call: Callable[[Server], T]) -> T:
+        """What this gives, called in the server's thread."""
+
+        async def called() -> T:
+            return call(self._server)
+
+        return asyncio.run_coroutine_threadsafe(called(), self._loop).result(10)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.address, 10)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._server = Server(
+            self.core, self.clock, self._config, context=self._context, logger=self._logger
+        )
+        await self._server.start(self._sockets)
+        self._ready.set()
+        await self._stop.wait()
+        await self._server.stop()
+
+
+@contextmanager
+def serving(
+    config: BrokerConfig | None = None,
+    context: ssl.SSLContext | None = None,
+    clock: Clock | None = None,
+) -> Iterator[Serving]:
+    server = Serving(config or BrokerConfig(), context, clock)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def read_exactly(sock: socket.socket, size: int) -> bytes:
+    parts: list[bytes] = []
+    while size:
+        part = sock.recv(min(size, 1 << 20))
+        if not part:
+            raise EOFError(b"".join(parts))
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def read_frame(sock: socket.socket) -> bytes:
+    (size,) = struct.unpack(">i", read_exactly(sock, 4))
+    return read_exactly(sock, size)
+
+
+def is_closed(sock: socket.socket) -> bool:
+    """Nothing more comes, and the other side has ended."""
+    try:
+        return sock.recv(1) == b""
+    except ConnectionError:
+        return True

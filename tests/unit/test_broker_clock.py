@@ -1,0 +1,90 @@
+"""The broker's time never goes back, whatever the machine's clock does."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.broker.clock import Clock
+
+
+class Machine:
+    """A machine's two clocks, in seconds."""
+
+    def __init__(self) -> None:
+        self.wall, self.steady = 1_000_000.0, 50.0
+
+    def pass_by(self, seconds: float) -> None:
+        self.wall += seconds
+        self.steady += seconds
+
+    def clock(self) -> Clock:
+        return Clock(lambda: self.wall, lambda: self.steady)
+
+
+def test_it_is_the_machines_time_in_milliseconds() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    assert clock.now() == 1_000_000_000
+    machine.pass_by(1.5)
+    assert clock.now() == 1_000_001_500
+
+
+def test_a_clock_set_back_stops_no_timer() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.wall -= 3_600
+    machine.pass_by(10)
+    assert clock.now() == 1_000_010_000
+
+
+def test_after_a_sleep_it_follows() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.wall += 7_200  # the steady clock has slept too
+    assert clock.now() == 1_007_200_000
+
+
+def test_frozen_it_moves_only_by_hand() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    clock.freeze()
+    machine.pass_by(60)
+    assert clock.frozen
+    assert clock.now() == 1_000_000_000
+    assert clock.wait(clock.now() + 1) is None
+    clock.move_to(clock.now() + 5_000)
+    clock.resume()
+    machine.pass_by(1)
+    assert clock.now() == 1_000_006_000
+    assert clock.wait(clock.now() + 500) == 0.5
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("pass"), st.floats(0, 1e5)),
+            st.tuples(st.just("set"), st.floats(-1e5, 1e5)),
+            st.tuples(st.just("move"), st.floats(-1e6, 1e6)),
+            st.tuples(st.sampled_from(["freeze", "resume"]), st.just(0.0)),
+        )
+    )
+)
+def test_it_never_goes_back(steps: list[tuple[str, float]]) -> None:
+    machine = Machine()
+    clock = machine.clock()
+    before = clock.now()
+    for what, amount in steps:
+        match what:
+            case "pass":
+                machine.pass_by(amount)
+            case "set":
+                machine.wall += amount
+            case "move":
+                clock.move_to(clock.now() + int(amount))
+            case "freeze":
+                clock.freeze()
+            case _:
+                clock.resume()
+        assert clock.now() >= before - 1  # a rounded half millisecond
+        before = clock.now()

@@ -1,0 +1,452 @@
+"""Sockets: split and merged frames, order, slow and silent clients, strangers, limits."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import socket
+import ssl
+import struct
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.broker.clock import Clock
+from rota.broker.event import Closed, Received
+from rota.broker.tls import server_context
+from rota.model.config import BrokerConfig
+from tests.unit.echo import Serving, framed, is_closed, read_exactly, read_frame, serving
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Serving]:
+    with serving() as one:
+        yield one
+
+
+def until(server: Serving, count: int, kind: type) -> None:
+    """Waits until the node has been told so many events of a kind."""
+    for _ in range(2_000):
+        if server.run(lambda _: sum(isinstance(e, kind) for e in server.core.events)) >= count:
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"fewer than {count} {kind.__name__}")
+
+
+# Frames and order
+
+
+@given(
+    bodies=st.lists(st.binary(max_size=200), min_size=1, max_size=8),
+    cuts=st.lists(st.integers(1, 300), max_size=20),
+)
+def test_frames_are_answered_in_order_however_they_are_cut(
+    server: Serving, bodies: list[bytes], cuts: list[int]
+) -> None:
+    bodies = [b"=" + body for body in bodies]
+    data = b"".join(map(framed, bodies))
+    with server.connect() as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for cut in cuts:
+            client.sendall(data[:cut])
+            data = data[cut:]
+        client.sendall(data)
+        assert [read_frame(client) for _ in bodies] == bodies
+
+
+def test_a_request_waits_for_the_answer_of_the_one_before(server: Serving) -> None:
+    with server.connect() as client, server.connect() as other:
+        client.sendall(framed(b"hold") + framed(b"=second") + framed(b"mute") + framed(b"=third"))
+        other.sendall(framed(b"=other"))
+        assert read_frame(other) == b"=other"
+        other.sendall(framed(b"free"))
+        assert [read_frame(client) for _ in range(3)] == [b"freed", b"=second", b"=third"]
+
+
+def test_thousands_of_requests_at_once_do_not_keep_others_waiting(server: Serving) -> None:
+    count = 5_000
+    with server.connect() as busy, server.connect() as other:
+        busy.sendall(framed(b"=") * count)
+        other.sendall(framed(b"=quick"))
+        assert read_frame(other) == b"=quick"
+        assert read_exactly(busy, 5 * count) == framed(b"=") * count
+
+
+def test_one_who_sends_no_more_gets_all_answers(server: Serving) -> None:
+    with server.connect() as client, server.connect() as other:
+        client.sendall(framed(b"hold") + framed(b"=last"))
+        client.shutdown(socket.SHUT_WR)
+        other.sendall(framed(b"=now") + framed(b"free"))
+        assert read_frame(client) == b"freed"
+        assert read_frame(client) == b"=last"
+        assert is_closed(client)
+
+
+def test_an_answer_before_the_end_goes_out(server: Serving) -> None:
+    with server.connect() as client:
+        client.sendall(framed(b"bye") + framed(b"=never"))
+        assert read_frame(client) == b"bye"
+        assert is_closed(client)
+
+
+def test_the_node_learns_that_a_client_is_gone(server: Serving) -> None:
+    with serving() as one:
+        one.connect().close()
+        until(one, 1, Closed)
+
+
+# Clients that do not read, or do not write
+
+
+def test_answers_larger_than_any_buffer(server: Serving) -> None:
+    with server.connect() as client:
+        client.sendall(framed(b"big %d" % (50 * MIB)) + framed(b"=next"))
+        assert len(read_frame(client)) == 50 * MIB
+        assert read_frame(client) == b"=next"
+
+
+def test_what_was_sent_is_not_kept(server: Serving) -> None:
+    with server.connect() as client:
+        tracemalloc.start()
+        client.sendall(framed(b"big %d" % (20 * MIB)))
+        read_frame(client)
+        client.sendall(framed(b"wake 0"))
+        read_frame(client)
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert size < MIB
+
+
+def test_one_who_does_not_read_is_not_read_either() -> None:
+    """However much it sends, little is taken from it, and others are served."""
+    with serving() as server, server.connect() as deaf, server.connect() as other:
+        deaf.settimeout(2)
+        request, sent = framed(b"=" * 100_000), 0
+        tracemalloc.start()
+        try:
+            for _ in range(1_000):  # 100 MB
+                deaf.sendall(request)
+                sent += 1
+        except TimeoutError:
+            pass
+        finally:
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+        assert sent < 500
+        assert peak < 8 * MIB
+        other.sendall(framed(b"=served"))
+        assert read_frame(other) == b"=served"
+
+
+def test_a_frame_that_comes_byte_by_byte(server: Serving) -> None:
+    with server.connect() as slow, server.connect() as other:
+        slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in framed(b"=slowly"):
+            slow.sendall(bytes([byte]))
+            other.sendall(framed(b"="))
+            assert read_frame(other) == b"="
+        assert read_frame(slow) == b"=slowly"
+
+
+def test_what_is_announced_takes_no_memory_before_it_comes() -> None:
+    with serving() as server:
+        tracemalloc.start()
+        clients = [server.connect() for _ in range(50)]
+        for client in clients:
+            client.sendall(struct.pack(">i", 99 * MIB) + b"a beginning")
+        clients[0].sendall(bytes(3 * MIB))
+        with server.connect() as other:
+            other.sendall(framed(b"=served"))
+            assert read_frame(other) == b"=served"
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        for client in clients:
+            client.close()
+        assert peak < 24 * MIB
+
+
+# Strangers
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), "TLS"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP"),
+        (b"POST /topics HTTP/1.1\r\n\r\n", "HTTP"),
+        (struct.pack(">i", 100 * MIB + 1), "104857601"),
+        (struct.pack(">i", 2**31 - 1), "2147483647"),
+        (struct.pack(">i", -1), "-1"),
+        (b"\xff" * 4_096, "-1"),
+    ],
+    ids=["tls", "http-get", "http-post", "over the limit", "2 GiB", "negative", "garbage"],
+)
+def test_strangers_are_shown_out_with_one_line(sent: bytes, said: str) -> None:
+    with serving() as server:
+        with server.connect() as stranger:
+            stranger.sendall(sent)
+            assert is_closed(stranger)
+        with server.connect() as client:
+            client.sendall(framed(b"=served"))
+            assert read_frame(client) == b"=served"
+        (line,) = server.lines
+        assert line.startswith("127.0.0.1:")
+        assert said in line
+        assert line.endswith("the connection is closed")
+
+
+def test_no_more_connections_than_allowed() -> None:
+    with serving(BrokerConfig(max_connections=2)) as server:
+        with server.connect() as one, server.connect() as two:
+            for client in (one, two):
+                client.sendall(framed(b"=in"))
+                assert read_frame(client) == b"=in"
+            for _ in range(3):
+                with server.connect() as third:
+                    assert is_closed(third)
+        assert [line.partition(" is ")[2] for line in server.lines] == [
+            "turned away, as others will be: max.connections is 2"
+        ]
+        until(server, 2, Closed)
+        with server.connect() as client:
+            client.sendall(framed(b"=room"))
+            assert read_frame(client) == b"=room"
+
+
+# Silence
+
+
+def test_a_silent_connection_is_closed_and_one_that_waits_is_not() -> None:
+    with serving(BrokerConfig(idle_connection=300)) as server:
+        with server.connect() as silent, server.connect() as waiting, server.connect() as busy:
+            waiting.sendall(framed(b"hold"))
+            assert is_closed(silent)
+            busy.close()
+            with server.connect() as other:
+                other.sendall(framed(b"free"))
+                assert read_frame(other) == b"freed"
+            assert read_frame(waiting) == b"freed"
+        assert any("silent for" in line for line in server.lines)
+
+
+def test_one_who_never_reads_its_answer_is_closed_too() -> None:
+    with serving(BrokerConfig(idle_connection=300)) as server, server.connect() as deaf:
+        deaf.sendall(framed(b"big %d" % (40 * MIB)))
+        until(server, 1, Closed)
+
+
+def idle(server: Serving, count: int) -> tuple[int, float]:
+    """What so many idle connections occupy, and how long a new client waits beside them."""
+    gc.collect()
+    tracemalloc.start()
+    clients = [server.connect() for _ in range(count)]
+    started = time.perf_counter()
+    with server.connect() as client:
+        client.sendall(framed(b"=served"))
+        assert read_frame(client) == b"=served"
+    waited = time.perf_counter() - started
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    for each in clients:
+        each.close()
+    return size, waited
+
+
+def allow_files(count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        if hard != resource.RLIM_INFINITY and hard < count:
+            pytest.skip(f"needs {count} open files, this machine allows {hard}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+def test_two_thousand_idle_connections_are_cheap() -> None:
+    allow_files(5_000)
+    with serving() as server:
+        size, _ = idle(server, 2_000)
+    assert size < 40 * MIB  # the clients' own sockets included
+
+
+@pytest.mark.nightly
+def test_ten_thousand_idle_connections() -> None:
+    allow_files(21_000)
+    with serving() as server:
+        size, _ = idle(server, 10_000)
+    assert size < 200 * MIB
+
+
+def test_threads_of_clients_at_once(server: Serving) -> None:
+    def talk(name: int) -> None:
+        with server.connect() as client:
+            for number in range(50):
+                text = b"=%d %d" % (name, number)
+                client.sendall(framed(text))
+                assert read_frame(client) == text
+        done.append(name)
+
+    done: list[int] = []
+    threads = [threading.Thread(target=talk, args=(name,)) for name in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(done) == list(range(20))
+
+
+# Time
+
+
+def test_an_alarm_wakes_the_node(server: Serving) -> None:
+    with server.connect() as client:
+        before = time.time() * 1_000
+        client.sendall(framed(b"wake 30"))
+        assert int(read_frame(client)) >= before + 29
+
+
+def test_time_that_is_advanced_rings_alarms_in_order_each_at_its_own_time() -> None:
+    clock = Clock()
+    clock.freeze()
+    with serving(clock=clock) as server:
+        clients = [server.connect() for _ in range(3)]
+        start = clock.now()
+        for after, client in zip((3_000, 1_000, 2_000), clients, strict=True):
+            client.sendall(framed(b"wake %d" % after))
+        until(server, 3, Received)
+        server.run(lambda one: one.advance(2_500))
+        assert int(read_frame(clients[1])) == start + 1_000
+        assert int(read_frame(clients[2])) == start + 2_000
+        assert clock.now() == start + 2_500
+        server.run(lambda one: one.advance(500))
+        assert int(read_frame(clients[0])) == start + 3_000
+        for client in clients:
+            client.close()
+
+
+def test_time_goes_on_from_where_it_was_frozen() -> None:
+    with serving() as server, server.connect() as client:
+        server.run(lambda one: one.freeze())
+        at = server.clock.now()
+        client.sendall(framed(b"wake 20"))
+        until(server, 1, Received)
+        assert server.clock.now() == at
+        server.run(lambda one: one.resume())
+        assert at + 20 <= int(read_frame(client))
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def secure(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("tls")
+    certificate = authority.issue_cert("127.0.0.1", "localhost")
+    certificate.private_key_pem.write_to_path(folder / "key.pem")
+    for number, blob in enumerate(certificate.cert_chain_pems):
+        blob.write_to_path(folder / "cert.pem", append=number > 0)
+    with serving(context=server_context(folder / "cert.pem", folder / "key.pem")) as one:
+        yield one
+
+
+def trusting(authority: trustme.CA, server: Serving) -> ssl.SSLSocket:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context.wrap_socket(server.connect(), server_hostname="localhost")
+
+
+def test_tls(authority: trustme.CA, secure: Serving) -> None:
+    with trusting(authority, secure) as client:
+        client.sendall(framed(b"=secret") + framed(b"=" * (3 * MIB)) + framed(b"big 20000000"))
+        assert read_frame(client) == b"=secret"
+        assert read_frame(client) == b"=" * (3 * MIB)
+        assert len(read_frame(client)) == 20_000_000
+
+
+def test_the_end_of_tls_is_met(authority: trustme.CA, secure: Serving) -> None:
+    with trusting(authority, secure) as client:
+        client.sendall(framed(b"bye"))
+        assert read_frame(client) == b"bye"
+        assert is_closed(client)
+    before = secure.run(lambda _: sum(isinstance(e, Closed) for e in secure.core.events))
+    with trusting(authority, secure) as client:
+        client.sendall(framed(b"=x"))
+        assert read_frame(client) == b"=x"
+        client.unwrap().close()
+    until(secure, before + 1, Closed)
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (framed(b"\x00\x12\x00\x04\x00\x00\x00\x01"), "without TLS"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP"),
+        (bytes(range(256)) * 64, "TLS"),
+    ],
+    ids=["kafka", "http", "garbage"],
+)
+def test_bytes_without_tls_on_a_port_with_it(
+    authority: trustme.CA, secure: Serving, sent: bytes, said: str
+) -> None:
+    before = len(secure.lines)
+    with secure.connect() as stranger:
+        stranger.sendall(sent)
+        while not is_closed(stranger):
+            pass  # an alert comes first
+    (line,) = secure.lines[before:]
+    assert said in line
+    with trusting(authority, secure) as client:
+        client.sendall(framed(b"=served"))
+        assert read_frame(client) == b"=served"
+
+
+def test_a_client_that_does_not_trust_the_certificate(secure: Serving) -> None:
+    before = len(secure.lines)
+    context = ssl.create_default_context()
+    with pytest.raises(ssl.SSLCertVerificationError):
+        context.wrap_socket(secure.connect(), server_hostname="localhost")
+    for _ in range(1_000):
+        if len(secure.lines) > before:
+            break
+        time.sleep(0.005)
+    assert "does not trust" in secure.lines[-1]
+
+
+def test_idle_tls_connections_are_cheap_too(authority: trustme.CA, secure: Serving) -> None:
+    clients = [trusting(authority, secure) for _ in range(3)]
+    gc.collect()
+    tracemalloc.start()
+    clients += [trusting(authority, secure) for _ in range(50)]
+    for client in clients:
+        client.sendall(framed(b"="))
+        assert read_frame(client) == b"="
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    for client in clients:
+        client.close()
+    assert size < 50 * 40_000  # what OpenSSL keeps is not seen here
+
+
+def test_certificates_that_cannot_be_used(authority: trustme.CA, tmp_path: Path) -> None:
+    one, two = authority.issue_cert("a.example"), authority.issue_cert("b.example")
+    (tmp_path / "no.pem").write_text("no certificate")
+    one.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    two.private_key_pem.write_to_path(tmp_path / "other.pem")
+    with pytest.raises(Exception, match=r"missing\.pem: No such file"):
+        server_context(tmp_path / "missing.pem", None)
+    with pytest.raises(Exception, match=r"no\.pem.*in PEM were expected"):
+        server_context(tmp_path / "no.pem", None)
+    with pytest.raises(Exception, match="does not belong"):
+        server_context(tmp_path / "cert.pem", tmp_path / "other.pem")

@@ -1,0 +1,361 @@
+"""Topics are made, deleted, grown and changed; a restart finds them, and mends what it must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rota.broker.topics import MOST_PARTITIONS, deleted_name
+from rota.errors import Code, DiskError, Refused, Unreachable
+from rota.model.config import BrokerConfig, TopicConfig
+from rota.storage.disk import RealDisk
+from tests.faulty_disk import FaultyDisk
+from tests.unit.topic_store import NOW, Store
+
+
+def refusal(error: pytest.ExceptionInfo[Refused]) -> Code:
+    return error.value.code
+
+
+def test_a_topic_is_found_by_its_name_and_its_id() -> None:
+    store = Store()
+    topic = store.topics.create("orders", 3, {"retention.ms": "5"}, NOW)
+    assert store.topics.get("orders") is topic
+    assert store.topics.by_id(topic.id) is topic
+    assert topic.partitions == 3
+    assert topic.config.retention == 5
+    assert store.topics.log("orders", 2) is topic.logs[2]
+    assert store.topics.log("orders", 3) is store.topics.log("orders", -1) is None
+    assert store.topics.get("absent") is store.topics.by_id(bytes(16)) is None
+    assert store.folders() == {"orders-0", "orders-1", "orders-2"}
+
+
+def test_topics_come_in_the_order_of_their_names() -> None:
+    store = Store()
+    for name in ("b", "a", "c", "B"):
+        store.topics.create(name, 1, {}, NOW)
+    store.topics.delete("b", NOW)
+    assert [topic.name for topic in store.topics] == ["B", "a", "c"]
+    assert len(store.topics) == 3
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_a_restart_finds_all_topics_again(clean: bool) -> None:
+    store = Store()
+    first = store.topics.create("orders", 2, {"cleanup.policy": "delete,compact"}, NOW)
+    store.topics.create("other", 1, {}, NOW)
+    store.topics.grow("other", 4, NOW)
+    store.write("orders", 1, b"a", b"b")
+    cluster = store.topics.cluster_id
+    again = store.stop() if clean else store.restart()
+    found = again.topics.get("orders")
+    assert found is not None
+    assert (found.id, found.overrides) == (first.id, {"cleanup.policy": "delete,compact"})
+    assert found.config.cleanup_policy == "compact,delete"
+    assert again.ends() == {"orders": [0, 2], "other": [0, 0, 0, 0]}
+    assert again.topics.cluster_id == cluster
+    assert again.said == []
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("orders", Code.TOPIC_ALREADY_EXISTS),
+        ("my.orders", Code.INVALID_TOPIC_EXCEPTION),
+        ("a b", Code.INVALID_TOPIC_EXCEPTION),
+        ("", Code.INVALID_TOPIC_EXCEPTION),
+        ("__cluster_metadata", Code.INVALID_REQUEST),
+    ],
+)
+def test_a_name_may_be_refused(name: str, code: Code) -> None:
+    store = Store()
+    store.topics.create("orders", 1, {}, NOW)
+    store.topics.create("my_orders", 1, {}, NOW)
+    with pytest.raises(Refused) as error:
+        store.topics.create(name, 1, {}, NOW)
+    assert refusal(error) is code
+
+
+@pytest.mark.parametrize("count", [0, -1, MOST_PARTITIONS + 1])
+def test_a_number_of_partitions_may_be_refused(count: int) -> None:
+    store = Store()
+    store.topics.create("orders", 1, {}, NOW)
+    with pytest.raises(Refused) as error:
+        store.topics.create("new", count, {}, NOW)
+    assert refusal(error) is Code.INVALID_PARTITIONS
+    with pytest.raises(Refused) as error:
+        store.topics.grow("orders", count, NOW)
+    assert refusal(error) is Code.INVALID_PARTITIONS
+    assert store.folders() == {"orders-0"}
+
+
+def test_what_is_not_there_cannot_be_changed() -> None:
+    topics = Store().topics
+    for act in (
+        lambda: topics.delete("absent", NOW),
+        lambda: topics.grow("absent", 2, NOW),
+        lambda: topics.configure("absent", {}, NOW),
+        lambda: topics.append("absent", 0, b"", NOW),
+        lambda: topics.delete_before("absent", 0, 0, NOW),
+    ):
+        with pytest.raises(Refused) as error:
+            act()
+        assert refusal(error) is Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_gets_other_settings() -> None:
+    store = Store(defaults=TopicConfig(retention=77))
+    topic = store.topics.create("orders", 2, {"retention.ms": "5"}, NOW)
+    store.topics.configure("orders", {"flush.ms": "9"}, NOW)
+    assert topic.logs[1].config.flush_interval == 9
+    assert topic.logs[1].config.retention == 77
+    with pytest.raises(Refused, match="flush.ms") as error:
+        store.topics.configure("orders", {"flush.ms": "soon"}, NOW)
+    assert refusal(error) is Code.INVALID_CONFIG
+    found = store.restart().topics.get("orders")
+    assert found is not None
+    assert found.overrides == {"flush.ms": "9"}
+    assert found.logs[0].config.flush_interval == 9
+
+
+def test_a_setting_that_is_not_known_any_more_is_ignored_and_said() -> None:
+    store = Store()
+    store.topics.create("orders", 1, {"flush.ms": "9", "retention.ms": "5"}, NOW)
+    catalog = store.disk.read("rota.catalog", 0, 10_000)
+    assert b"flush.ms" in catalog
+    entry = store.folder.catalog.topics["orders"]
+    wrong = type(entry)(name="orders", id=entry.id, partitions=1, overrides={"flush.ms": "x"})
+    store.folder.catalog.put(wrong)
+    again = store.restart()
+    found = again.topics.get("orders")
+    assert found is not None
+    assert found.config == TopicConfig()
+    assert again.said == [
+        "topic 'orders': a setting is ignored: flush.ms: 'x' is not a whole number "
+        "from 0 to 9223372036854775807"
+    ]
+
+
+# Deletion
+
+
+def test_a_deleted_topic_is_gone_at_once_and_its_files_soon() -> None:
+    store = Store()
+    old = store.topics.create("orders", 2, {}, NOW)
+    store.write("orders", 0, b"a")
+    told: list[str] = []
+    store.topics.on_deleted(lambda topic, now: told.append(f"{topic.name} {now}"))
+    store.topics.watch("orders", 1, lambda: told.append("watcher"))
+    store.topics.delete("orders", NOW)
+    assert told == [f"orders {NOW}", "watcher"]
+    assert store.topics.get("orders") is store.topics.by_id(old.id) is None
+    assert store.folders() == {deleted_name("orders", n, old.id) for n in (0, 1)}
+    new = store.topics.create("orders", 1, {}, NOW)
+    assert new.id != old.id
+    assert store.ends() == {"orders": [0]}
+    store.wait(10_000)
+    assert store.folders() == {"orders-0"}
+    assert store.restart().ends() == {"orders": [0]}
+
+
+def test_what_a_deletion_left_is_removed_at_the_next_start() -> None:
+    store = Store()
+    store.topics.create("orders", 2, {}, NOW)
+    store.topics.delete("orders", NOW)
+    again = store.restart()
+    assert any("folders of deleted topics are removed" in line for line in again.said)
+    again.wait(10_000)
+    assert again.folders() == set()
+
+
+def test_folders_of_deleted_topics_have_names_that_fit_a_disk() -> None:
+    names = {deleted_name("x" * 249, number, bytes(range(16))) for number in range(12)}
+    assert len(names) == 12
+    assert all(len(name) <= 255 for name in names)
+    store = Store()
+    store.topics.create("x" * 249, 11, {}, NOW)
+    store.topics.delete("x" * 249, NOW)
+    again = store.restart()
+    again.wait(10_000)
+    assert again.folders() == set()
+
+
+# Watchers
+
+
+def test_watchers_hear_of_records_until_they_do_not_watch() -> None:
+    store = Store()
+    store.topics.create("orders", 2, {}, NOW)
+    heard: list[str] = []
+
+    def one() -> None:
+        heard.append("one")
+        store.topics.unwatch("orders", 0, one)
+
+    def two() -> None:
+        heard.append("two")
+
+    store.topics.watch("orders", 0, one)
+    store.topics.watch("orders", 0, two)
+    store.write("orders", 1, b"elsewhere")
+    store.write("orders", 0, b"a")
+    store.write("orders", 0, b"b")
+    store.topics.delete_before("orders", 0, 1, NOW)
+    store.topics.append_records("orders", 0, [(b"k", b"v")], NOW)
+    store.topics.unwatch("orders", 0, two)
+    store.topics.unwatch("orders", 0, two)
+    store.write("orders", 0, b"c")
+    assert heard == ["one", "two", "two", "two", "two"]
+
+
+# From time to time
+
+
+def test_old_segments_are_deleted() -> None:
+    store = Store()
+    store.topics.create("orders", 1, {"retention.ms": "1000", "segment.ms": "500"}, NOW)
+    store.write("orders", 0, b"a")
+    store.wait(600)
+    store.write("orders", 0, b"b")
+    store.wait(1_500 + BrokerConfig().retention_check)
+    log = store.topics.log("orders", 0)
+    assert log is not None
+    assert log.start == 2
+    assert store.restart().topics.log("orders", 0).start == 2  # type: ignore[union-attr]
+
+
+def test_what_was_written_is_flushed_in_time() -> None:
+    store = Store()
+    store.topics.create("orders", 1, {"flush.ms": "100"}, NOW)
+    store.write("orders", 0, b"a")
+    log = store.topics.log("orders", 0)
+    assert log is not None
+    store.wait(99)
+    assert log.recovery_point == 0
+    store.wait(1)
+    assert log.recovery_point == 1
+    store.write("orders", 0, b"b")
+    store.wait(100)
+    assert log.recovery_point == 2
+    disk = store.disk
+    assert isinstance(disk, FaultyDisk)
+    assert store.restart(disk.crash(least=True)).ends() == {"orders": [2]}
+
+
+def test_recovery_points_and_starts_are_saved() -> None:
+    store = Store()
+    store.topics.create("orders", 1, {"flush.ms": "0"}, NOW)
+    store.write("orders", 0, b"a", b"b", b"c")
+    store.topics.delete_before("orders", 0, 2, NOW)
+    assert store.restart().folder.log_starts == {("orders", 0): 2}
+    store.wait(BrokerConfig().checkpoint_interval)
+    again = store.restart()
+    assert again.folder.recovery_points == {("orders", 0): 3}
+    log = again.topics.log("orders", 0)
+    assert log is not None
+    assert (log.start, log.end) == (2, 3)
+
+
+def test_a_failing_disk_does_not_end_the_broker() -> None:
+    disk = FaultyDisk()
+    store = Store(disk)
+    store.topics.create("orders", 1, {"flush.ms": "100"}, NOW)
+    store.write("orders", 0, b"a")
+    disk.refuse("sync", "orders-0/*")
+    store.wait(100)
+    assert any("flushing orders-0 failed" in line for line in store.said)
+    disk.refuse("replace", "recovery-point*")
+    store.wait(BrokerConfig().checkpoint_interval)
+    assert any("saving the recovery points failed" in line for line in store.said)
+
+
+# The journal
+
+
+def test_the_journal_is_made_on_first_need() -> None:
+    config = BrokerConfig(offsets_partitions=3, offsets_segment_bytes=2_000)
+    store = Store(config=config)
+    journal = store.topics.journal(NOW)
+    assert store.topics.journal(NOW) is journal
+    assert (journal.name, journal.partitions, journal.internal) == ("__consumer_offsets", 3, True)
+    assert journal.config.cleanup_policy == "compact"
+    assert journal.config.segment_bytes == 2_000
+    found = store.restart().topics.journal(NOW)
+    assert found.id == journal.id
+    assert found.config.segment_bytes == 2_000
+
+
+# Producers
+
+
+def test_a_producer_id_is_never_given_twice() -> None:
+    store = Store()
+    given = [store.topics.new_producer_id() for _ in range(3)]
+    again = store.restart()
+    given += [again.topics.new_producer_id() for _ in range(1_500)]
+    given.append(again.restart().topics.new_producer_id())
+    assert len(set(given)) == len(given)
+
+
+# What a start finds
+
+
+def test_a_missing_folder_is_made_anew_and_said() -> None:
+    store = Store()
+    store.topics.create("orders", 2, {}, NOW)
+    store.write("orders", 0, b"a")
+    store.write("orders", 1, b"a")
+    store.disk.remove("orders-1")
+    again = store.restart()
+    assert again.ends() == {"orders": [1, 0]}
+    assert again.said == ["orders-1: the folder is missing; it is made anew, without records"]
+    again.write("orders", 1, b"b")
+    assert again.restart().ends() == {"orders": [1, 1]}
+
+
+def test_a_stray_folder_with_records_is_left_alone_and_said() -> None:
+    store = Store()
+    store.topics.create("orders", 1, {}, NOW)
+    store.write("orders", 0, b"a")
+    store.disk.rename("orders-0", "lost-0")
+    again = store.restart()
+    assert "lost-0: left alone; it has records, but is of no topic in the catalogue" in again.said
+    assert "lost-0" in again.folders()
+    with pytest.raises(Refused, match="lost-0 is in the way") as error:
+        again.topics.create("lost", 2, {}, NOW)
+    assert refusal(error) is Code.KAFKA_STORAGE_ERROR
+    with pytest.raises(Refused, match="lost-0 is in the way"):
+        again.topics.create("lost", 1, {}, NOW)
+    assert again.folders() == {"lost-0", "orders-0"}
+
+
+def test_strangers_files_are_left_alone(tmp_path: Path) -> None:
+    store = Store(RealDisk(tmp_path))
+    (tmp_path / "backup-2024").mkdir()
+    (tmp_path / "backup-2024" / "notes.txt").write_text("mine")
+    (tmp_path / "notes-1").write_text("mine")
+    again = store.restart()
+    assert (tmp_path / "backup-2024" / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "notes-1").read_text() == "mine"
+    assert (again.ends(), again.said) == ({}, [])
+
+
+def test_a_folder_of_another_topic_stops_the_start() -> None:
+    store = Store()
+    store.topics.create("orders", 1, {}, NOW)
+    store.topics.create("other", 1, {}, NOW)
+    store.disk.remove("orders-0")
+    store.disk.rename("other-0", "orders-0")
+    with pytest.raises(Unreachable, match="the folder orders-0 is of another topic"):
+        store.restart()
+
+
+def test_a_log_that_cannot_be_read_stops_the_start_with_its_name() -> None:
+    disk = FaultyDisk()
+    store = Store(disk)
+    store.topics.create("orders", 1, {}, NOW)
+    store.write("orders", 0, b"a")
+    disk.refuse("read", "orders-0/*.log", times=9)
+    with pytest.raises(DiskError, match="orders-0/"):
+        store.restart()
