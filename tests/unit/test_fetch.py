@@ -270,3 +270,10 @@ def test_batches_are_whole(peer: Peer) -> None:
     peer.store(*[numbered(each + 1) for each in range(20)])
     data = bytes(peer.read({T: 0}, partition_max=700)[T].records)
     assert walk(data).end == len(data)
+
+
+def test_a_client_that_is_ahead_of_the_log_is_told_where_they_part(peer: Peer) -> None:
+    peer.store(numbered(3))
+    answer = peer.read({T: 5}, last_epoch=0, max_wait=500)[T]
+    assert (answer.error_code, answer.diverging_epoch.end_offset) == (0, 3)
+    assert bytes(answer.records) == b""

@@ -125,8 +125,9 @@ def test_where_an_epoch_ends(peer: Peer, version: int) -> None:
     peer.store(numbered(3))
     found = end_of(peer, 0, version)
     assert (found.error_code, found.leader_epoch, found.end_offset) == (0, 0, 3)
-    unknown = end_of(peer, 4, version)
-    assert (unknown.error_code, unknown.leader_epoch, unknown.end_offset) == (0, -1, -1)
+    for epoch in (-1, 4):
+        unknown = end_of(peer, epoch, version)
+        assert (unknown.error_code, unknown.leader_epoch, unknown.end_offset) == (0, -1, -1)
     assert Code(end_of(peer, 0, version, current=3).error_code) is Code.UNKNOWN_LEADER_EPOCH
     assert end_of(peer, 0, version, partition=7).error_code == 3
 

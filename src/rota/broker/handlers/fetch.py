@@ -153,7 +153,9 @@ class Fetch:
             code, _ = reason(self._parts, error, f"{topic.name}-{number}")
             if code == Code.KAFKA_STORAGE_ERROR and self._call.version < STORAGE_ERROR_FROM:
                 code = Code.NOT_LEADER_OR_FOLLOWER
-            return _failed(number, code)
+            answer = _failed(number, code)
+            answer.aborted_transactions = None
+            return answer
         reading.logs.append((topic, number, log))
         return answer
 
@@ -175,14 +177,14 @@ class Fetch:
             records=b"",
         )
         offset = asked.fetch_offset
+        if asked.last_fetched_epoch != NO_EPOCH and _diverges(log, asked, answer):
+            reading.urgent = True
+            return answer
         if not log.start <= offset <= log.end:
             raise Refused(
                 Code.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} is not within {log.start} and {log.end}",
             )
-        if asked.last_fetched_epoch != NO_EPOCH and _diverges(log, asked, answer):
-            reading.urgent = True
-            return answer
         to = log.stable if self._committed else log.end
         if offset >= to:
             return answer
@@ -203,12 +205,13 @@ class Fetch:
 def _diverges(log: Log, asked: Message, answer: Message) -> bool:
     """Does the log not have what the client read last (KIP-595)? Then it is told where they part.
 
-    :raises Refused: nothing is known of the client's epoch
+    :raises Refused: nothing is known of the client's epoch, or the offset is gone
     """
     found = log.end_of_epoch(asked.last_fetched_epoch)
-    if found is None:
+    if found is None or asked.fetch_offset < log.start:
         raise Refused(
-            Code.OFFSET_OUT_OF_RANGE, f"no end is known of epoch {asked.last_fetched_epoch}"
+            Code.OFFSET_OUT_OF_RANGE,
+            f"offset {asked.fetch_offset} behind epoch {asked.last_fetched_epoch} is not there",
         )
     epoch, end = found
     if epoch >= asked.last_fetched_epoch and end >= asked.fetch_offset:

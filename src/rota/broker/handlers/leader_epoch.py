@@ -43,7 +43,7 @@ def _partition(parts: Parts, topic: Message, asked: Message) -> Message:
     try:
         log = log_of(topic_of(parts.topics, topic.topic), number)
         check_epoch(log, asked.current_leader_epoch)
-        found = log.end_of_epoch(asked.leader_epoch)
+        found = log.end_of_epoch(asked.leader_epoch) if asked.leader_epoch >= 0 else None
     except (Refused, DiskError) as error:
         return _answer(number, reason(parts, error, f"{topic.topic}-{number}")[0])
     return _answer(number, Code.NONE, *(found or ()))

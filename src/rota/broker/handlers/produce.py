@@ -14,6 +14,18 @@ from rota.broker.handlers.partition import log_of, reason, topic_of, topic_with_
 from rota.broker.part import Parts
 from rota.broker.topics import Topic
 from rota.errors import Code, DiskError, Refused
+from rota.formats.batch.header import (
+    ATTRIBUTES_AT,
+    CODEC_BITS,
+    LENGTH,
+    LENGTH_AT,
+    MAGIC,
+    MAGIC_AT,
+    PREFIX,
+    TRANSACTIONAL_BIT,
+    Codec,
+    magic_problem,
+)
 from rota.formats.buffer import Bytes
 from rota.wire.api import Api
 from rota.wire.message import Message, ProduceResponse
@@ -24,12 +36,10 @@ RecordProblem = PartitionAnswer.BatchIndexAndErrorMessage
 
 TOPIC_IDS_FROM = 13
 ZSTD_FROM = 7
-ATTRIBUTES = 22
+FLAGS_AT = ATTRIBUTES_AT + 1
 """Where a batch has the lower byte of its attributes."""
-CODEC, ZSTD, TRANSACTIONAL = 0x07, 4, 0x10
 WITHOUT_START = frozenset(
     {
-        Code.UNKNOWN_TOPIC_OR_PARTITION,
         Code.INVALID_TOPIC_EXCEPTION,
         Code.MESSAGE_TOO_LARGE,
         Code.RECORD_LIST_TOO_LARGE,
@@ -90,16 +100,44 @@ def _topic(parts: Parts, call: Call, asked: Message, problems: list[str]) -> Mes
 def _partition(
     parts: Parts, call: Call, topic: Topic, asked: Message, problems: list[str]
 ) -> Message:
+    start = -1
     try:
+        log = log_of(topic, asked.index)
+        _check_form(call.version, asked.records)
+        start = log.start
         return _append(parts, call, topic, asked)
     except (Refused, DiskError) as error:
         where = f"{topic.name}-{asked.index}"
         code, text = reason(parts, error, where)
         problems.append(f"{where}: {code.name}: {text}")
-        if code in WITHOUT_START:
-            return _failed(asked.index, code, text)
-        start = topic.logs[asked.index].start
-        return _failed(asked.index, code, text, start=start, records=_record_errors(error))
+        return _failed(
+            asked.index,
+            code,
+            text,
+            start=-1 if code in WITHOUT_START else start,
+            records=_record_errors(error),
+        )
+
+
+def _check_form(version: int, records: Bytes | None) -> None:
+    """One whole batch of the only format there is; what is in it is the log's affair.
+
+    :raises Refused: it is something else
+    """
+    size = 0 if records is None else len(records)
+    if records is None or size <= MAGIC_AT or size < _size(records):
+        raise Refused(Code.INVALID_RECORD, f"no whole batch of records in {size} bytes")
+    magic = records[MAGIC_AT]
+    if magic != MAGIC:
+        known = magic < MAGIC
+        raise Refused(Code.INVALID_RECORD if known else Code.CORRUPT_MESSAGE, magic_problem(magic))
+    if size > _size(records):
+        raise Refused(Code.INVALID_RECORD, "more than one batch of records")
+    if version < ZSTD_FROM and _attributes(records) & CODEC_BITS == Codec.ZSTD:
+        raise Refused(
+            Code.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd may be used from version {ZSTD_FROM} of Produce on, this is {version}",
+        )
 
 
 def _append(parts: Parts, call: Call, topic: Topic, asked: Message) -> Message:
@@ -108,18 +146,9 @@ def _append(parts: Parts, call: Call, topic: Topic, asked: Message) -> Message:
     :raises Refused: it is not allowed there
     :raises DiskError: it could not be written
     """
-    log_of(topic, asked.index)
     if topic.internal:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is the broker's own")
-    records = asked.records
-    if not records:
-        raise Refused(Code.INVALID_RECORD, "no batch of records for this partition")
-    if call.version < ZSTD_FROM and _attributes(records) & CODEC == ZSTD:
-        raise Refused(
-            Code.UNSUPPORTED_COMPRESSION_TYPE,
-            f"zstd may be used from version {ZSTD_FROM} of Produce on, this is {call.version}",
-        )
-    done = parts.topics.append(topic.name, asked.index, records, call.now)
+    done = parts.topics.append(topic.name, asked.index, asked.records, call.now)
     return PartitionAnswer(
         index=asked.index,
         error_code=0,
@@ -133,14 +162,20 @@ def _append(parts: Parts, call: Call, topic: Topic, asked: Message) -> Message:
 
 def _is_transactional(request: Message) -> bool:
     return any(
-        _attributes(partition.records) & TRANSACTIONAL
+        _attributes(partition.records) & TRANSACTIONAL_BIT
         for topic in request.topic_data
         for partition in topic.partition_data
     )
 
 
 def _attributes(batch: Bytes | None) -> int:
-    return batch[ATTRIBUTES] if batch is not None and len(batch) > ATTRIBUTES else 0
+    return batch[FLAGS_AT] if batch is not None and len(batch) > FLAGS_AT else 0
+
+
+def _size(batch: Bytes) -> int:
+    """All bytes of a batch, as its head has it."""
+    length: int = LENGTH.unpack_from(batch, LENGTH_AT)[0]
+    return PREFIX + length
 
 
 def _record_errors(error: Refused | DiskError) -> list[Message]:
