@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import trustme
 from confluent_kafka.admin import AdminClient
@@ -22,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+import rota
 from tests.java.broker import Broker as JavaBroker
 from tests.java.broker import free_ports
 
@@ -36,7 +38,10 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where the broker listens, and where it keeps its logs."""
+    """Where the broker listens, and where the first of the listeners keeps its logs.
+
+    A topic is looked for where it was made: the listeners may be those of several brokers.
+    """
 
     plain: str
     tls: str
@@ -57,6 +62,27 @@ def certificates(folder: Path) -> tuple[Path, Path]:
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     own.write_bytes(text + b"".join(blob.bytes() for blob in issued.cert_chain_pems))
     return ca, own
+
+
+@contextlib.contextmanager
+def rota_broker(folder: Path) -> Iterator[Cluster]:
+    """Rota's broker; it has one listener, so there are four of them."""
+    ca, own = certificates(folder)
+    users = {USER: PASSWORD}
+    wanted: tuple[dict[str, Any], ...] = ({}, {"tls": own}, {"users": users})
+    with contextlib.ExitStack() as stack:
+        plain, tls, sasl, sasl_tls = (
+            stack.enter_context(rota.Broker(folder / str(number), config=SETTINGS, **each))
+            for number, each in enumerate([*wanted, {"tls": own, "users": users}])
+        )
+        yield Cluster(
+            plain=plain.bootstrap_servers,
+            tls=tls.bootstrap_servers,
+            sasl=sasl.bootstrap_servers,
+            sasl_tls=sasl_tls.bootstrap_servers,
+            ca=ca,
+            logs=folder / "0",
+        )
 
 
 @contextlib.contextmanager

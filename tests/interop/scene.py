@@ -35,9 +35,14 @@ class Stage:
                 self._drivers[client.name] = client.start()
             return self._drivers[client.name]
 
-    def link(self, client: Client) -> Link:
-        """The client at the address without security."""
-        return Link(self.driver(client), self.cluster.plain)
+    def link(
+        self,
+        client: Client,
+        servers: str | None = None,
+        security: Mapping[str, str] | None = None,
+    ) -> Link:
+        """The client at an address, by default the one without security."""
+        return Link(self.driver(client), servers or self.cluster.plain, security)
 
     def close(self) -> None:
         """End all drivers."""
@@ -70,7 +75,7 @@ class Scene:
 
     def secured(self, servers: str, security: Mapping[str, str]) -> Link:
         """The client at an address with security."""
-        return Link(self.stage.driver(self.client), servers, security)
+        return self.stage.link(self.client, servers, security)
 
     def topic(self, partitions: int, **configs: str) -> str:
         """A topic of its own."""

@@ -8,9 +8,10 @@ from functools import partial
 
 import pytest
 
+from tests.interop.client import CONFLUENT
 from tests.interop.cluster import MECHANISMS, PASSWORD, USER
 from tests.interop.link import Refused
-from tests.interop.scene import Scene, plain_record
+from tests.interop.scene import Scene, fresh, plain_record
 
 CLEAR = re.compile("authenticat|SASL_AUTHENTICATION|invalid credentials", re.IGNORECASE)
 """What a client's error must say for a user to know that it is the password."""
@@ -27,8 +28,9 @@ def login(mechanism: str, password: str = PASSWORD) -> Mapping[str, str]:
 
 
 def _works(scene: Scene, servers: str, security: Mapping[str, str]) -> None:
-    topic = scene.topic(1)
+    topic = fresh("t")
     link = scene.secured(servers, security)
+    link.ask("create_topic", topic=topic, partitions=1, configs={})
     records = [plain_record(number, 0) for number in range(3)]
     assert link.ask("produce", topic=topic, records=records) == [[0, 0], [0, 1], [0, 2]]
     found = link.ask("read", topic=topic, partitions=1, count=3)
@@ -51,11 +53,14 @@ def sasl_over_tls(scene: Scene) -> None:
 
 
 def wrong_password(mechanism: str, scene: Scene) -> None:
-    topic = scene.topic(1)
-    link = scene.secured(scene.stage.cluster.sasl, login(mechanism, "open barley"))
+    topic = fresh("t")
+    servers = scene.stage.cluster.sasl
+    witness = scene.stage.link(CONFLUENT, servers, login("PLAIN"))
+    witness.ask("create_topic", topic=topic, partitions=1, configs={})
+    link = scene.secured(servers, login(mechanism, "barley"))
     with pytest.raises(Refused, match=CLEAR):
         link.ask("produce", topic=topic, records=[plain_record(1, 0)], hurry=True)
-    latest = scene.steady.ask("log_offsets", topic=topic, partitions=1, at="latest")
+    latest = witness.ask("log_offsets", topic=topic, partitions=1, at="latest")
     assert latest == [[0, 0]]
 
 

@@ -7,12 +7,13 @@ wrong in the case.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from tests.interop.cluster import real_kafka
+from tests.interop.cluster import real_kafka, rota_broker
 from tests.interop.group_case import mixed
 from tests.interop.matrix import CELLS, MIXED, MIXED_STRATEGIES, Cell
 from tests.interop.record import Record
@@ -24,7 +25,8 @@ AT_ONCE = 8
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with real_kafka(tmp_path_factory.mktemp("broker")) as cluster:
+    broker = real_kafka if os.environ.get("ROTA_INTEROP") == "kafka" else rota_broker
+    with broker(tmp_path_factory.mktemp("broker")) as cluster:
         made = Stage(cluster)
         yield made
         made.close()

@@ -62,7 +62,7 @@ class Story:
         end = self.log.end
         self.log.append(batch(0, sent, **options), self.now)
         self.written += [
-            Record(end + row, self.now + row, key.encode(), (value and value.encode()) or value)  # type: ignore[arg-type]
+            Record(end + row, self.now + row, key.encode(), (value and value.encode()) or value)
             if value is None
             else Record(end + row, self.now + row, key.encode(), value.encode())
             for row, (key, value) in enumerate(sent)

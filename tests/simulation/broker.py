@@ -24,7 +24,8 @@ from rota.broker.node import Node
 from rota.broker.opening import open_topics
 from rota.broker.part import Parts
 from rota.formats import journal
-from rota.group.event import TimerKey
+from rota.group import event as group_event
+from rota.group.event import Command, TimerKey
 from rota.model.config import BrokerConfig, GroupConfig, TopicConfig
 from rota.model.entry import ClassicEntry, OffsetCommitted
 from rota.model.naming import JOURNAL
@@ -49,7 +50,7 @@ from tests.simulation.plan import Plan
 from tests.simulation.rule import must
 from tests.simulation.safety import Desk, WatchedCoordinator
 from tests.simulation.worlds import Arena
-from tests.unit.group_node import decoded, frame
+from tests.unit.group_node import decoded, frame, is_fault
 
 CONFIG = BrokerConfig(offsets_partitions=1, offsets_segment_bytes=8_192)
 """One coordinator, and segments that are soon full, so that they are compacted."""
@@ -63,6 +64,8 @@ class Broker(node.Node):
     def __init__(self, stage: Stage, config: GroupConfig, seed: int) -> None:
         super().__init__(stage, config, seed)
         self.answers = Answers()
+        self.broken: Exception | None = None
+        """What a check has raised: the node would take it for a fault of one request."""
         self.lines: list[str] = []
         self.alarms = Alarms()
         self._chance = Chance(seed, 4)
@@ -270,6 +273,8 @@ class Broker(node.Node):
         running = self._node
         life = self._life
         commands = self._guarded(lambda: running.handle(event, self._stage.now))
+        if self.broken is not None:
+            raise self.broken
         for command in commands or ():
             if life != self._life:
                 return
@@ -279,6 +284,7 @@ class Broker(node.Node):
                 case Close(connection, reason):
                     raise AssertionError(f"connection {connection} was closed: {reason}")
                 case Log(_, text):
+                    must(not is_fault(text), "nothing raises", text)
                     self.lines.append(text)
                 case _:
                     raise AssertionError(f"no member asks for what leads to this: {command}")
@@ -321,6 +327,21 @@ def _classic(key: bytes | None, value: bytes | None) -> ClassicEntry:
     entry = journal.decode(key or b"", value)
     assert isinstance(entry, ClassicEntry)
     return entry
+
+
+class OutspokenCoordinator(WatchedCoordinator):
+    """What is wrong with it is not kept quiet by the broker around it."""
+
+    def __init__(self, broker: Broker, *given: Any) -> None:
+        super().__init__(*given)
+        self._broker = broker
+
+    def handle(self, event: group_event.Event, now: int) -> list[Command]:
+        try:
+            return super().handle(event, now)
+        except Exception as error:
+            self._broker.broken = self._broker.broken or error
+            raise
 
 
 class BrokerArena(Arena):
@@ -372,9 +393,9 @@ def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> BrokerArena:
         return made[0]
 
     def coordinator(config: GroupConfig, new_id: Callable[[], str]) -> WatchedCoordinator:
-        made[0].coordinator = WatchedCoordinator(desk, config, new_id)
         desk.journal = made[0].journal
-        return made[0].coordinator
+        made[0].coordinator = found = OutspokenCoordinator(made[0], desk, config, new_id)
+        return found
 
     write = topics.Topics.append_records
 

@@ -7,6 +7,7 @@ follow its schema does not get through.
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -146,6 +147,7 @@ class GroupNode:
             case Close(connection, reason):
                 self.peers[connection].closed = reason
             case Log(_, text):
+                assert not is_fault(text), text
                 self.lines.append(text)
 
 
@@ -203,6 +205,11 @@ def decoded(data: bytes, request: Any, version: int, correlation: int) -> Any:
     again = bytes(response.encode(header=True, framed=True))
     assert again == data, "not all of it was read"
     return response
+
+
+def is_fault(line: str) -> bool:
+    """Does a node say that a handler, or an alarm, has raised?"""
+    return re.match(r"(?:an alarm|[A-Z_]+ v\d+): \w+: ", line) is not None
 
 
 def code(answer: Any) -> Code:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rota.broker.event import Woken
 from rota.errors import Code, InputError
 from rota.group.coordinator import journal_partition
-from rota.model.config import GroupConfig
+from rota.model.config import DAY, GroupConfig
 from rota.model.naming import JOURNAL
 from rota.replay.serverlog import Passed, parse
 from tests.unit.group_node import BROKER, GroupNode, Peer
@@ -330,3 +331,15 @@ def test_a_member_without_a_common_strategy_is_told_of(node: GroupNode) -> None:
     assert answer.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
     (line,) = node.said("is refused")
     assert "'connect'" in line
+
+
+# time
+
+
+def test_a_jump_of_the_clock_is_not_made_up_for(node: GroupNode) -> None:
+    first, _ = pair(node)
+    assert first.commit(4) is Code.NONE
+    node.now += 500 * DAY
+    node.happen(Woken())
+    assert state(first.peer) == ("Empty", 0)
+    assert (node.node.next_alarm() or 0) > node.now

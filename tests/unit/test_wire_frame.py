@@ -55,9 +55,10 @@ def test_a_frame_of_no_bytes_is_a_frame() -> None:
 
 def test_frames_may_be_cut_anywhere() -> None:
     rng = random.Random(5)
-    bodies = [rng.randbytes(rng.choice((0, 1, 3, 4, 5, 100, 5000, 70_000))) for _ in range(200)]
-    data = b"".join(map(framed, bodies))
-    for most in (1, 2, 3, 5, 64, 4096, 100_000, len(data)):
+    for most in (1, 2, 5, 64, 4096, 100_000):
+        sizes = (0, 1, 3, 4, 5, 100, 50 * most)
+        bodies = [rng.randbytes(rng.choice(sizes)) for _ in range(50)]
+        data = b"".join(map(framed, bodies))
         fed, wrote = Frames(LIMIT), Frames(LIMIT, bytearray(3000))
         found_fed, found_wrote = [], []
         position = 0

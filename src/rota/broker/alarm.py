@@ -7,7 +7,9 @@ from collections.abc import Callable, Hashable
 from typing import TypeAlias
 
 Ring: TypeAlias = Callable[[int], None]
-"""What an alarm does; it is given the time it was set for."""
+"""What an alarm does; it is given the time it is. After a sleep of the machine that may be long
+after the time it was set for: what recurs must not be made up for each time that was missed.
+"""
 
 
 class Alarms:
@@ -47,8 +49,8 @@ class Alarms:
         return None
 
     def ring(self, now: int) -> None:
-        """Rings all that are due, one after another; each at the time it was set for."""
+        """Rings all that are due, in the order of their times."""
         while (at := self.next()) is not None and at <= now:
             _, _, name = heapq.heappop(self._heap)
             _, _, ring = self._set.pop(name)
-            ring(at)
+            ring(now)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from rota.broker import inside
+from rota.broker import inside, missing
 from rota.broker.address import advertised, bind, check_exposure, joined, parse
 from rota.broker.build import install
 from rota.broker.clock import Clock
@@ -25,7 +25,7 @@ from rota.broker.node import Node
 from rota.broker.running import Running
 from rota.broker.server import LOGGER, Server
 from rota.broker.tls import server_context
-from rota.errors import InputError, RotaError
+from rota.errors import InputError, RotaError, Unreachable
 from rota.model.topic import TopicPartition
 from rota.wire.sasl import Mechanism
 
@@ -74,6 +74,8 @@ class Broker:
         :param adopt: take over a folder that a Kafka has written
         :raises InputError: a setting is wrong
         """
+        if (problem := missing()) is not None:
+            raise Unreachable(problem)
         self._configuration = configuration(config or {})
         told = advertise or self._configuration.advertised
         self._told = None if told is None else parse(told)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-from contextlib import suppress
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rota.broker import missing
 from rota.errors import InputError, Unreachable
 
 DESCRIPTION = """\
@@ -117,11 +121,8 @@ def run(args: argparse.Namespace) -> bool:
         args.error("--tls-key needs --tls-cert")
     if args.adopt and args.data_dir is None:
         args.error("--adopt needs --data-dir")
-    for module in ("kafka", "cramjam", "crc32c"):
-        if importlib.util.find_spec(module) is None:
-            raise Unreachable(
-                "rota broker needs more: pip install 'rota[broker]' ('.[broker]' in a clone)"
-            )
+    if (problem := missing()) is not None:
+        raise Unreachable(problem)
     config = _config(args)
     users = _users(args)
     _log(verbose=args.verbose)
@@ -140,24 +141,22 @@ def run(args: argparse.Namespace) -> bool:
         allow_anonymous=args.allow_anonymous,
         adopt=args.adopt,
     )
-    with broker:
+    with _terminated() as told, broker:
         where = args.data_dir or "a temporary folder"
         print(f"ready: {broker.bootstrap_servers}, topics in {where}", flush=True)  # noqa: T201
-        _wait(broker)
+        while not told.wait(PAUSE):  # Ctrl-C raises
+            if not broker.running:
+                raise Unreachable("the broker has stopped by itself: its log says why")
     return False
 
 
-def _wait(broker: object) -> None:
-    """Until SIGTERM; Ctrl-C raises."""
-    import signal  # noqa: PLC0415
-    import threading  # noqa: PLC0415
-
+@contextmanager
+def _terminated() -> Iterator[threading.Event]:
+    """Is set by SIGTERM: from before the start on, so that it is not missed when ready."""
     told = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: told.set())
     try:
-        while not told.wait(PAUSE):
-            if not getattr(broker, "running", False):
-                raise Unreachable("the broker has stopped by itself: its log says why")
+        yield told
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -172,8 +171,6 @@ def _config(args: argparse.Namespace) -> dict[str, object]:
         except InputError as error:
             raise InputError(f"{args.config_file}: {error}") from error
         if idle := without_effect(config):
-            import sys  # noqa: PLC0415
-
             text = f"rota: {args.config_file}: without effect here: {', '.join(idle)}"
             print(text, file=sys.stderr)  # noqa: T201
             for key in idle:

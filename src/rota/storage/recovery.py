@@ -89,6 +89,7 @@ def _segments(
         found.append(segment)
     if not found:
         report(f"{folder}: no segment is there; begun anew at offset {known.start}")
+        disk.make(folder)
         segment = Segment(
             disk, folder, known.start, epochs=epochs, interval=known.interval, report=report
         )
@@ -120,12 +121,14 @@ class _Loading:
     def run(self) -> None:
         """Finds the end, and what is known of producers there."""
         last = len(self._segments) - 1
-        if self._known.clean and self._resume(self._segments[last]):
-            self._load_producers(self._segments[last].end)
-            self._replay(self._segments[last].end)
-            return
         first = last
         if self._known.clean:
+            problem = self._resume(self._segments[last])
+            if problem is None:
+                self._load_producers(self._segments[last].end)
+                self._replay(self._segments[last].end)
+                return
+            self._report(f"{problem}; the segment is read anew")
             self.damaged = True
         else:
             bases = [each.base_offset for each in self._segments]
@@ -154,37 +157,44 @@ class _Loading:
         self.producers = Producers(self._known.expiration)
         self.producers.end = offset
 
-    def _resume(self, segment: Segment) -> bool:
-        """Goes on writing a segment, of which only the end is read; False: it is not sound."""
+    def _resume(self, segment: Segment) -> str | None:
+        """Goes on writing a segment, of which only the end is read; tells what is not sound."""
         segment.indexer = Indexer(segment.base_offset, self._known.interval)
-        if segment.offsets.load(hold=True, limit=max(segment.size - 1, 0)) is not None:
-            return False
-        if segment.times.load(hold=True, limit=FARTHEST) is not None:
-            return False
-        position, floor = 0, segment.base_offset
+        problem = segment.offsets.load(hold=True, limit=max(segment.size - 1, 0))
+        if problem is not None:
+            return f"{segment.offsets.path}: {problem}"
+        problem = segment.times.load(hold=True, limit=FARTHEST)
+        if problem is not None:
+            return f"{segment.times.path}: {problem}"
+        position = 0
         if len(segment.offsets):
             relative, position = segment.offsets[-1]
             head = read_head(self._disk, segment.log, position)
             if head is None or head.last_offset != segment.base_offset + relative:
-                return False
-        newest = segment.times[-1] if len(segment.times) else (-1, 0)
-        segment.indexer.resume(newest[0], segment.base_offset + newest[1], segment.size - position)
+                return f"{segment.offsets.path}: its last entry is not what the log has"
+        newest, at = segment.times[-1] if len(segment.times) else (-1, 0)
+        segment.indexer.resume(newest, segment.base_offset + at, segment.size - position)
         segment.checked = True
         segment.times_checked = False
+        return self._read_end(segment, position, newest)
+
+    def _read_end(self, segment: Segment, position: int, newest: int) -> str | None:
+        """Finds the end of a segment from its last entry on; tells what is not sound."""
         expected = self._known.recovery_point
         after = expected if expected > segment.base_offset else None
         frame = Frame(self._disk, segment.log, segment.size, segment.epochs, after)
+        end = segment.base_offset
         try:
-            for batch in scan(frame, position, None if position else floor):
-                floor = batch.head.last_offset + 1
-                if batch.head.max_timestamp > newest[0]:
-                    return False  # the last entry of times would be of the newest of all
-        except Damage:
-            return False
-        segment.end = floor
-        if floor < expected:
-            self._report(f"{segment.log}: ends at offset {floor}, it should at {expected}")
-        return True
+            for batch in scan(frame, position, None if position else end):
+                end = batch.head.last_offset + 1
+                if batch.head.max_timestamp > newest:
+                    return f"{segment.times.path}: its last entry is not of the newest batch"
+        except Damage as damage:
+            return str(damage)
+        segment.end = end
+        if end < expected:
+            self._report(f"{segment.log}: ends at offset {end}, {expected} was flushed")
+        return None
 
     def _load_producers(self, end: int) -> None:
         self.producers = snapshot.load(

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 MARKER = "kafka"
 SETTINGS = "kafka_config"
-_NEEDED = "this fixture needs Rota's broker: pip install 'rota[broker]'"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,10 +66,10 @@ def _settings(config: pytest.Config) -> dict[str, object]:
 
 
 def _broker(config: Mapping[str, object], given: Mapping[str, object]) -> Broker:
-    try:
-        from rota.broker.embedded import Broker  # noqa: PLC0415 (only tests that ask pay for it)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "rota":
-            raise
-        pytest.fail(f"{_NEEDED} ({error.name} is missing)", pytrace=False)
+    from rota.broker import missing  # noqa: PLC0415 (only tests that ask pay for it)
+
+    if (problem := missing()) is not None:
+        pytest.fail(problem, pytrace=False)
+    from rota.broker.embedded import Broker  # noqa: PLC0415
+
     return Broker(config=config, **given)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from rota.wire.record import Record
 from rota.wire.schema import NO_ID, NUMBERS, Default, Field, Struct
 from rota.wire.source import Source
 
-MOST_ELEMENTS = 1_000_000
+MOST_ELEMENTS = 250_000
 """Of all arrays of a message."""
 LONGEST_TEXT = 2**15 - 1
 
@@ -63,7 +63,6 @@ class _Writer:
         """Numbers not yet read: format, target, and the field they are for."""
 
     def begin(self) -> None:
-        self._out.line("view = memoryview(data)")
         self._out.line(f"room = {MOST_ELEMENTS}")
 
     def end(self, found: str) -> None:
@@ -119,7 +118,7 @@ class _Writer:
         """Text or bytes, behind their length."""
         out = self._out
         self._length("n", wide=kind != "string")
-        self._null("n", target, nullable=nullable)
+        self._null("n", target, "refuse", nullable=nullable)
         longest = f" or n > {LONGEST_TEXT}" if kind == "string" and self._flexible else ""
         with out.block(f"elif n > end - pos{longest}:"):
             out.line("refuse(n, end - pos)")
@@ -128,14 +127,16 @@ class _Writer:
             if kind == "string":
                 # what is no UTF-8 gets replacement characters, as in Kafka
                 out.line(f'{target} = str(data[pos - n:pos], "utf-8", "replace")')
+            elif kind == "records":
+                out.line(f"{target} = memoryview(data)[pos - n:pos]")
             else:
-                out.line(f"{target} = view[pos - n:pos]")
+                out.line(f"{target} = bytes(data[pos - n:pos])")
 
     def _array(self, field: Field, target: str, *, nullable: bool) -> None:
         out = self._out
         count = out.variable("n")
         self._length(count, wide=True)
-        self._null(count, target, nullable=nullable)
+        self._null(count, target, "refuse_count", nullable=nullable)
         least = least_size(field, self._version, flexible=self._flexible)
         with out.block(f"elif {count} > (end - pos) // {least} or {count} > room:"):
             out.line(f"refuse_count({count}, end - pos, room)")
@@ -185,20 +186,21 @@ class _Writer:
         with out.block(f"if {name} > 127:"):
             out.line(f"{name}, pos = varint(data, pos, {name})")
 
-    def _null(self, name: str, target: str, *, nullable: bool) -> None:
+    def _null(self, name: str, target: str, refuse: str, *, nullable: bool) -> None:
         """What follows must be an ``elif`` or ``else``."""
         out = self._out
         with out.block(f"if {name} < 0:"):
             if not nullable:
-                out.line(f"refuse({name}, end - pos)")
+                out.line(f"{refuse}({name}, end - pos)")
                 return
             with out.block(f"if {name} < -1:"):
-                out.line(f"refuse({name}, end - pos)")
+                out.line(f"{refuse}({name}, end - pos)")
             out.line(f"{target} = None")
 
     def _tags(self, struct: Struct, name: str) -> None:
         out = self._out
-        self._number("B", "n")
+        with out.about("tagged fields"):
+            self._number("B", "n")
         self._flush()
         known = {field.tag: self._tag(field) for field in struct.tags(self._version)}
         with out.block("if n:"):
@@ -262,19 +264,25 @@ def _least(kind: str, *, flexible: bool) -> int:
 
 
 def _refuse(length: int, left: int) -> NoReturn:
-    if length == -1:
-        raise FormatError("is null")
-    raise FormatError(f"is said to have {length} bytes, of {left} that are left")
+    raise FormatError(_claim(length, "bytes", left))
 
 
-def _refuse_count(count: int, left: int, room: int) -> NoReturn:
-    if count > room:
-        raise FormatError(f"has {count} elements; a message may have {MOST_ELEMENTS} in all")
-    raise FormatError(f"is said to have {count} elements, in {left} bytes that are left")
+def _refuse_count(count: int, left: int, room: int = MOST_ELEMENTS) -> NoReturn:
+    if room < count <= left:
+        raise FormatError(f"has {count} elements: a message may have {MOST_ELEMENTS} in all")
+    raise FormatError(_claim(count, "elements", left))
+
+
+def _claim(number: int, what: str, left: int) -> str:
+    if number == -1:
+        return "is null"
+    return f"is said to have {number} {what}, in {max(left, 0)} bytes that are left"
 
 
 def _refuse_end(left: int) -> NoReturn:
-    raise FormatError(f"{left} bytes are left" if left > 0 else f"{-left} bytes are missing")
+    if left > 0:
+        raise FormatError(f"is followed by {left} bytes too many")
+    raise FormatError(f"goes {-left} bytes beyond its end")
 
 
 def _varint(data: Bytes, pos: int, first: int) -> tuple[int, int]:
@@ -305,7 +313,8 @@ def _tags(data: Bytes, pos: int, end: int, count: int) -> Iterator[tuple[int, in
         tag, pos = _read_varint(data, pos)
         size, pos = _read_varint(data, pos)
         if size > end - pos:
-            raise FormatError(f"has {size} bytes in its tag {tag}, of {end - pos} that are left")
+            left = max(end - pos, 0)
+            raise FormatError(f"has {size} bytes in its tag {tag}, of {left} that are left")
         yield tag, pos, pos + size
         pos += size
     yield -1, pos, pos

@@ -2,7 +2,7 @@
 
 A message is an object with its schema's fields, in snake case; structs within it are made by
 classes that are attributes of the message's class. An id is 16 bytes, :data:`NO_ID` where there is
-none. Bytes in a message that was read are views of its frame.
+none. Records in a message that was read are a view of its frame.
 """
 
 from __future__ import annotations
@@ -162,6 +162,8 @@ def _long_head(api: Api, version: int) -> bool:
 def _read(made: type[Record], version: int, frame: Bytes, start: int) -> Message:
     decode = _decoders.get((made, version))
     if decode is None:
+        if version not in made.SCHEMA.versions:
+            raise FormatError(f"there is no {made.__name__} of version {version}")
         decode = _decoders[made, version] = decoder(made, version)
     try:
         return decode(frame, start)
@@ -175,6 +177,8 @@ def _write(message: Record, version: int, out: bytearray) -> bytearray:
     made = type(message)
     encode = _encoders.get((made, version))
     if encode is None:
+        if version not in made.SCHEMA.versions:
+            raise TypeError(f"there is no {made.__name__} of version {version}")
         encode = _encoders[made, version] = encoder(made, version)
     try:
         encode(message, out)

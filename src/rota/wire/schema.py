@@ -107,9 +107,15 @@ class Schema:
 def load(name: str) -> Schema:
     """A message's schema by its name, such as ``FetchRequest``.
 
-    :raises Unreachable: kafka-python is not there
+    :raises Unreachable: kafka-python is not there, or too old to know it
     """
-    text = (_folder() / f"{name}.json").read_text(encoding="utf-8")
+    try:
+        text = (folder() / f"{name}.json").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise Unreachable(
+            f"kafka-python brings no schema of {name}; a newer one does: "
+            "pip install -U 'rota[broker]'"
+        ) from None
     found = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
     shared = {each["name"]: each["fields"] for each in found.get("commonStructs", ())}
     return Schema(
@@ -133,7 +139,11 @@ _DEFAULTS: dict[str, Callable[[Any], Default]] = {
 
 
 @functools.cache
-def _folder() -> Path:
+def folder() -> Path:
+    """Where the library keeps them.
+
+    :raises Unreachable: it is not there
+    """
     spec = importlib.util.find_spec("kafka")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         folder = Path(place, "protocol", "schemas", "resources")

@@ -1,0 +1,84 @@
+"""Random messages of any API and version, made from their schemas."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from rota.wire import message
+from rota.wire.api import Api
+from rota.wire.record import Record
+from rota.wire.schema import NO_ID, Field
+
+ENDS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
+ALPHABETS = ("abcdefgh._-09", "äöüßéñ", "漢字かな", "😀🚀𝒳ﬀ\uffee", "\x00\x7f ")
+
+
+def classes(api: Api) -> tuple[type[Record], type[Record]]:
+    """The classes of an API's request and response."""
+    name = "".join(word.capitalize() for word in api.name.split("_"))
+    return getattr(message, f"{name}Request"), getattr(message, f"{name}Response")
+
+
+def versions(api: Api) -> range:
+    """Those that have a schema."""
+    found = classes(api)[0].SCHEMA.versions
+    return range(found.low, found.high + 1)
+
+
+def every_version() -> list[tuple[Api, int]]:
+    return [(api, version) for api in Api for version in versions(api)]
+
+
+def some_message(made: type[Record], version: int, rng: random.Random) -> Any:
+    """Every field of the version has some value, the others their default."""
+    return _record(made, made, version, rng)
+
+
+def _record(top: type[Record], made: type[Record], version: int, rng: random.Random) -> Any:
+    found = made()
+    for field in made.STRUCT.fields:
+        if version in field.versions:
+            setattr(found, field.name, _value(top, field, version, rng))
+    return found
+
+
+def _value(top: type[Record], field: Field, version: int, rng: random.Random) -> Any:
+    if field.is_tagged(version) and rng.random() < 0.5:
+        return field.default
+    if version in field.nullable and rng.random() < 0.2:
+        return None
+    if field.array:
+        many = 130 if rng.random() < 0.01 else rng.choice((0, 1, 1, 2, 3))
+        return [_one(top, field, version, rng) for _ in range(many)]
+    found = _one(top, field, version, rng)
+    if field.is_tagged(version) and isinstance(found, Record) and found == type(found)():
+        return None  # nothing but defaults is not written
+    return found
+
+
+def _one(top: type[Record], field: Field, version: int, rng: random.Random) -> Any:
+    if field.struct is not None:
+        return _record(top, getattr(top, field.struct.name), version, rng)
+    if field.kind in ENDS:
+        end = 1 << ENDS[field.kind]
+        return rng.choice((0, 1, -1, end - 1, -end, rng.randrange(-end, end)))
+    return VALUES[field.kind](rng)
+
+
+def _text(rng: random.Random) -> str:
+    size = rng.choice((0, 1, 5, 12, 31, 32, 126, 127, 128, 200))
+    alphabet = rng.choice(ALPHABETS) + ALPHABETS[0]
+    return "".join(rng.choice(alphabet) for _ in range(size))
+
+
+VALUES: dict[str, Callable[[random.Random], Any]] = {
+    "bool": lambda rng: rng.random() < 0.5,
+    "uint16": lambda rng: rng.choice((0, 1, 9092, 2**16 - 1)),
+    "float64": lambda rng: rng.choice((0.0, -1.5, 1e300)),
+    "uuid": lambda rng: rng.choice((NO_ID, rng.randbytes(16))),
+    "string": _text,
+    "bytes": lambda rng: rng.randbytes(rng.choice((0, 1, 2, 60, 126, 127, 128, 300))),
+    "records": lambda rng: rng.randbytes(rng.choice((0, 1, 61, 126, 127, 128, 300))),
+}
