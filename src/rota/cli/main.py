@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import traceback
@@ -40,12 +41,14 @@ exit codes:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+COMMANDS = ("plan", "simulate", "run", "broker")
+
+
+def parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The whole command line, or what one command needs of it: none waits for another's imports."""
     import argparse  # noqa: PLC0415
 
     from rota import __version__  # noqa: PLC0415
-    from rota.cli import broker, plan, run, simulate  # noqa: PLC0415
 
     top = argparse.ArgumentParser(
         prog="rota",
@@ -55,10 +58,8 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"rota {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    plan.add_to(commands, epilog=EXIT_CODES)
-    simulate.add_to(commands, epilog=EXIT_CODES)
-    run.add_to(commands, epilog=EXIT_CODES)
-    broker.add_to(commands, epilog=EXIT_CODES)
+    for name in [command] if command in COMMANDS else COMMANDS:
+        importlib.import_module(f"rota.cli.{name}").add_to(commands, epilog=EXIT_CODES)
     return top
 
 
@@ -93,7 +94,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         # a name that the terminal's encoding cannot show is escaped, not an error
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
-        args = parser().parse_args(arguments)
+        words = sys.argv[1:] if arguments is None else arguments
+        args = parser(words[0] if words else None).parse_args(words)
         exceeded = args.run(args)
         sys.stdout.flush()
     except Unreachable as error:
