@@ -79,6 +79,20 @@ def test_a_request_waits_for_the_answer_of_the_one_before(server: Serving) -> No
         assert [read_frame(client) for _ in range(3)] == [b"freed", b"=second", b"=third"]
 
 
+@pytest.mark.parametrize("size", [10, 1_000, 300_000])
+def test_what_comes_while_a_request_waits_is_answered_after_it(server: Serving, size: int) -> None:
+    with server.connect() as client, server.connect() as other:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.sendall(framed(b"hold"))
+        for _ in range(3):  # in pieces of their own
+            other.sendall(framed(b"="))
+            assert read_frame(other) == b"="
+            client.sendall(framed(b"=" * size))
+        other.sendall(framed(b"free"))
+        assert read_frame(client) == b"freed"
+        assert [len(read_frame(client)) for _ in range(3)] == [size] * 3
+
+
 def test_thousands_of_requests_at_once_do_not_keep_others_waiting(server: Serving) -> None:
     count = 5_000
     with server.connect() as busy, server.connect() as other:
