@@ -19,7 +19,7 @@ from tests.crash.proxy import Proxy
 PARTITIONS = 3
 BUSY = {
     "log.segment.bytes": 1 << 20,
-    "offsets.topic.segment.bytes": 20_000,
+    "offsets.topic.segment.bytes": 2_000,
     "offsets.topic.num.partitions": 3,
     "log.cleaner.backoff.ms": 50,
     "log.cleaner.min.cleanable.ratio": 0.01,
