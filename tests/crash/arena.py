@@ -17,6 +17,16 @@ from tests.crash.process import BrokerProcess, free_port
 from tests.crash.proxy import Proxy
 
 PARTITIONS = 3
+BUSY = {
+    "log.segment.bytes": 1 << 20,
+    "offsets.topic.segment.bytes": 2_000,
+    "offsets.topic.num.partitions": 3,
+    "log.cleaner.backoff.ms": 50,
+    "log.cleaner.min.cleanable.ratio": 0.01,
+    "log.flush.offset.checkpoint.interval.ms": 100,
+    "log.retention.check.interval.ms": 100,
+}
+"""Segments fill up, the groups' journal is compacted and checkpoints are written all the time."""
 
 
 def new_seed() -> int:
@@ -31,7 +41,8 @@ class Arena:
         self.chance = random.Random(seed)
         self.history = History()
         port, self._front = free_port(), free_port()
-        self.broker = BrokerProcess(folder, port, "--advertise", f"127.0.0.1:{self._front}")
+        settings = [f"--config={key}={value}" for key, value in BUSY.items()]
+        self.broker = BrokerProcess(folder, port, f"--advertise=127.0.0.1:{self._front}", *settings)
         self.proxy = Proxy(self._front, port)
         self._seed = seed
         self._numbers = range(writers), range(writers, writers + readers)

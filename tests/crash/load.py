@@ -147,7 +147,7 @@ class Reader(Client):
         try:
             while not self._told.is_set():
                 self._read()
-                if self.chance.random() < 0.05:
+                if self.chance.random() < 0.2:
                     self._ask()
         finally:
             self._consumer.close()
