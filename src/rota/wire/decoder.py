@@ -68,8 +68,10 @@ class _Writer:
 
     def end(self, found: str) -> None:
         self._flush()
-        with self._out.block("if pos != end:"):
-            self._out.line("refuse_end(end - pos)")
+        # What comes after a message is skipped, as in Kafka: librdkafka's request for the metadata
+        # of all topics ends with three bytes too many.
+        with self._out.block("if pos > end:"):
+            self._out.line("refuse_end(pos - end)")
         self._out.line(f"return {found}")
 
     def struct(self, struct: Struct, made: type[Record]) -> str:
@@ -273,8 +275,8 @@ def _refuse_count(count: int, left: int, room: int) -> NoReturn:
     raise FormatError(f"is said to have {count} elements, in {left} bytes that are left")
 
 
-def _refuse_end(left: int) -> NoReturn:
-    raise FormatError(f"{left} bytes are left" if left > 0 else f"{-left} bytes are missing")
+def _refuse_end(missing: int) -> NoReturn:
+    raise FormatError(f"{missing} bytes are missing")
 
 
 def _varint(data: Bytes, pos: int, first: int) -> tuple[int, int]:
