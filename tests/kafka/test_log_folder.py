@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from rota.formats import journal
+from rota.formats.batch import Codec
 from rota.model.config import TopicConfig
 from rota.model.entry import GroupForgotten, OffsetCommitted
 from rota.storage.disk import RealDisk
 from rota.storage.log import Log
+from tests import partition
 from tests.java import broker
 from tests.java.launcher import Unavailable
 
@@ -70,3 +72,63 @@ def test_kafka_finds_both_indexes_sound(folder: Path) -> None:
     verified = dump("--verify-index-only", "--files", files)
     assert "mismatch" not in verified.lower(), verified
     assert "not found" not in verified.lower(), verified
+
+
+@pytest.fixture(scope="module")
+def produced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A topic of many segments: every codec, an idempotent producer, and a crash in between."""
+    disk = RealDisk(tmp_path_factory.mktemp("produced"))
+    log = partition.create(disk, segment_bytes=15_000)
+    sequence = 0
+    for row in range(300):
+        values = [b"%d" % row, bytes(row), b"x" * (row * 7 % 900)]
+        codec = list(Codec)[row % len(Codec)]
+        fields: dict[str, int] = {}
+        if row % 2:
+            fields = {"producer_id": 5, "producer_epoch": 1, "base_sequence": sequence}
+            sequence += len(values)
+        at = partition.NOW + row * 31 % 200
+        log.append(partition.sent(*values, at=at, codec=codec, **fields), partition.NOW)
+        if row == 170:  # nobody closes it
+            log = partition.reopen(disk, recovery_point=0, segment_bytes=15_000)
+    log.close()
+    disk.close()
+    return disk.root / partition.FOLDER
+
+
+def test_kafka_reads_every_record_of_a_topic(produced: Path) -> None:
+    logs = sorted(produced.glob("*.log"))
+    assert len(logs) > 4
+    printed = dump("--deep-iteration", "--print-data-log", "--files", ",".join(map(str, logs)))
+    found = re.findall(
+        r"^\| offset: (\d+) CreateTime: (\d+) .* payload: (.*)$", printed, re.MULTILINE
+    )
+    assert [int(offset) for offset, _, _ in found] == list(range(900))
+    assert [value for _, _, value in found[::3]] == [str(row) for row in range(300)]
+    assert [int(at) - partition.NOW for _, at, _ in found[::3]] == [
+        row * 31 % 200 for row in range(300)
+    ]
+    batches = re.findall(r"^baseOffset: .*", printed, re.MULTILINE)
+    assert len(batches) == 300
+    assert all("isvalid: true" in batch for batch in batches)
+    assert sum("producerId: 5 producerEpoch: 1" in batch for batch in batches) == 150
+    for codec in Codec:
+        assert sum(f"compresscodec: {codec.name.lower()}" in batch for batch in batches) == 60
+
+
+def test_kafka_finds_the_indexes_of_a_topic_sound(produced: Path) -> None:
+    indexes = sorted([*produced.glob("*.index"), *produced.glob("*.timeindex")])
+    files = ",".join(map(str, indexes))
+    sound = dump("--index-sanity-check", "--files", files)
+    assert sound.count("passed sanity check") == len(indexes)
+    verified = dump("--deep-iteration", "--verify-index-only", "--files", files)
+    assert "mismatch" not in verified.lower(), verified
+    assert "not found" not in verified.lower(), verified
+
+
+def test_kafka_reads_what_is_known_of_producers(produced: Path) -> None:
+    snapshots = sorted(produced.glob("*.snapshot"))
+    assert len(snapshots) == len(list(produced.glob("*.log")))
+    printed = dump("--files", str(snapshots[-1]))
+    assert "producerId: 5 producerEpoch: 1" in printed
+    assert "lastSequence: 449" in printed

@@ -61,12 +61,9 @@ class Story:
             options |= {"producer_id": producer, "producer_epoch": 0, "base_sequence": first}
         end = self.log.end
         self.log.append(batch(0, sent, **options), self.now)
-        self.written += [
-            Record(end + row, self.now + row, key.encode(), (value and value.encode()) or value)
-            if value is None
-            else Record(end + row, self.now + row, key.encode(), value.encode())
-            for row, (key, value) in enumerate(sent)
-        ]
+        for row, (key, value) in enumerate(sent):
+            stored = None if value is None else value.encode()
+            self.written.append(Record(end + row, self.now + row, key.encode(), stored))
 
     def compact(self) -> None:
         limit = look(self.log, self.point, self.now).limit

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 from enum import IntEnum
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,10 +42,14 @@ exit codes:
 
 
 COMMANDS = ("plan", "simulate", "run", "broker")
+"""Modules of this package, each with ``add_to``."""
 
 
 def parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The whole command line, or what one command needs of it: none waits for another's imports."""
+    """The command line: whole, or of the one command that is wanted.
+
+    Commands share few modules, and a broker should not wait for the strategies of a plan.
+    """
     import argparse  # noqa: PLC0415
 
     from rota import __version__  # noqa: PLC0415
@@ -59,7 +63,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"rota {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in [command] if command in COMMANDS else COMMANDS:
-        importlib.import_module(f"rota.cli.{name}").add_to(commands, epilog=EXIT_CODES)
+        import_module(f"rota.cli.{name}").add_to(commands, epilog=EXIT_CODES)
     return top
 
 
@@ -94,8 +98,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         # a name that the terminal's encoding cannot show is escaped, not an error
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
-        words = sys.argv[1:] if arguments is None else arguments
-        args = parser(words[0] if words else None).parse_args(words)
+        given = sys.argv[1:] if arguments is None else arguments
+        args = parser(given[0] if given else None).parse_args(given)
         exceeded = args.run(args)
         sys.stdout.flush()
     except Unreachable as error:

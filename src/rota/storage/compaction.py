@@ -18,21 +18,18 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from rota.errors import DiskError, FormatError
-from rota.formats.batch import Header, decode
-from rota.formats.buffer import Bytes
 from rota.model.config import INT, LONG
 from rota.storage import lookup, replay, swap
 from rota.storage.index import Indexer
 from rota.storage.log import Log
+from rota.storage.portion import Portion, portions
 from rota.storage.scan import Damage, read_head
 from rota.storage.segment import KINDS, Segment, path
-from rota.storage.sieve import Newest, Sieve, Transactions, identity
+from rota.storage.sieve import Kept, Newest, Sieve, Transactions, identity
 from rota.storage.transaction import Aborted
 
-MOST_KEYS = 1_000_000
-"""So many keys are known at a time, some 200 MB; what is behind them is left for the next pass."""
-SLICE = 1 << 18
-"""Bytes of the log that are worked on at a time."""
+MOST_KEYS = 500_000
+"""So many keys are known at a time, in some 80 MB; what is behind them waits for the next pass."""
 
 Work: TypeAlias = Generator[None, None, int | None]
 """Gives way after each slice; in the end the offset up to which the log is compacted now, or None:
@@ -157,54 +154,34 @@ def _find_newest(
     for segment in log.segments[begin:-1]:
         if segment.base_offset >= dirt.limit:
             return
-        since = 0
-        for batch in segment.scan(window=SLICE):
-            head = batch.head.full
-            if head.last_offset < dirt.first:
-                _pass_over(transactions, head, batch.data)
-                continue
-            found = _keys(transactions, head, batch.data, dirt.first)
-            if newest.offsets and len(newest.offsets) + len(found) > most_keys:
-                return
-            newest.offsets.update(found)
-            newest.upto = head.last_offset
-            since += head.size
-            if since >= SLICE:
-                since = 0
-                yield
+        for portion in portions(segment):
+            for number, head, first, behind in portion:
+                if head.control:
+                    transactions.ends(head, portion.marker[number])
+                elif not transactions.drops(head) and head.last_offset >= dirt.first:
+                    found = _keys(portion, first, behind, dirt.first)
+                    if newest.offsets and len(newest.offsets) + len(found) > most_keys:
+                        return
+                    newest.offsets.update(found)
+                newest.upto = max(newest.upto, head.last_offset)
+            yield
         newest.upto = segment.end - 1  # offsets that are missing at its end count too
-        yield
 
 
-def _pass_over(transactions: Transactions, head: Header, data: Bytes) -> None:
-    if head.control:
-        transactions.ends(head, _kind(data))
-    else:
-        transactions.drops(head)
-
-
-def _keys(transactions: Transactions, head: Header, data: Bytes, first: int) -> dict[bytes, int]:
-    """The keys of a batch, with the last offset of each; not of what was aborted."""
-    if head.control:
-        transactions.ends(head, _kind(data))
-        return {}
-    if transactions.drops(head):
-        return {}
-    columns = decode(data, check=False)
-    if columns.problems:
-        raise FormatError(f"batch at offset {head.base_offset}: {columns.problems[0].text}")
-    content = columns.buffer.data
-    lists = (columns.offset, columns.key_start, columns.key_size)
+def _keys(portion: Portion, first: int, behind: int, least: int) -> dict[bytes, int]:
+    """The keys of a batch, with the last offset of each."""
+    data = portion.data
+    rows = zip(
+        portion.offset[first:behind],
+        portion.key_start[first:behind],
+        portion.key_size[first:behind],
+        strict=True,
+    )
     return {
-        identity(content[start : start + size]): offset
-        for offset, start, size in zip(*[each.tolist() for each in lists], strict=True)
-        if size >= 0 and offset >= first
+        identity(data[start : start + size]): offset
+        for offset, start, size in rows
+        if size >= 0 and offset >= least
     }
-
-
-def _kind(data: Bytes) -> int:
-    columns = decode(data, check=False)
-    return int(columns.batches.marker[0]) if len(columns.batches) else -1
 
 
 def _groups(log: Log, segments: Sequence[Segment]) -> list[list[Segment]]:
@@ -248,13 +225,14 @@ class _Cleaned:
         for name in self._files.values():
             self._disk.append(name, b"")
 
-    def add(self, data: Bytes, last_offset: int, newest: int) -> None:
+    def add(self, kept: Kept) -> None:
         """A batch."""
-        of_offset, of_time = self._indexer.add(self.size, len(data), last_offset, newest)
-        self._waiting["log"] += data
+        size = len(kept.data)
+        of_offset, of_time = self._indexer.add(self.size, size, kept.last_offset, kept.newest)
+        self._waiting["log"] += kept.data
         self._waiting["index"] += of_offset
         self._waiting["timeindex"] += of_time
-        self.size += len(data)
+        self.size += size
 
     def write(self) -> None:
         """Writes what has come."""
@@ -281,7 +259,11 @@ def _clean(log: Log, group: Sequence[Segment], sieve: Sieve) -> Generator[None]:
         cleaned = _Cleaned(log, bases[0])
         sieve.know(log.producers)
         for segment in group:
-            yield from _sift(segment, sieve, cleaned)
+            for portion in portions(segment):
+                for kept in sieve.sift(portion):
+                    cleaned.add(kept)
+                cleaned.write()
+                yield
         yield from cleaned.close()
         _swap(log, bases)
     except BaseException:
@@ -289,22 +271,6 @@ def _clean(log: Log, group: Sequence[Segment], sieve: Sieve) -> Generator[None]:
             swap.drop(log.disk, log.folder, bases[0])
         raise
     log.swapped(bases)
-
-
-def _sift(segment: Segment, sieve: Sieve, cleaned: _Cleaned) -> Generator[None]:
-    since = 0
-    for batch in segment.scan(window=SLICE):
-        head = batch.head.full
-        kept = sieve.keep(head, batch.data)
-        if kept.data:
-            cleaned.add(kept.data, head.last_offset, kept.newest)
-        since += head.size
-        if since >= SLICE:
-            since = 0
-            cleaned.write()
-            yield
-    cleaned.write()
-    yield
 
 
 def _swap(log: Log, bases: list[int]) -> None:

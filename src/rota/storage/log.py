@@ -76,8 +76,9 @@ class Log:
         self._chain = Chain(segments)
         self._dirty_since: int | None = None
         """When the first record was appended that is not flushed."""
-        self._unsynced: list[str] = []
-        """Names that the first flush makes durable: a topic of many partitions is made at once."""
+        self._named = False
+        """The folder and its names are durable: only by the first flush, as a topic may have many
+        partitions."""
 
     @classmethod
     def create(  # noqa: PLR0913, as above
@@ -110,7 +111,7 @@ class Log:
             disk, folder, 0, epochs=epochs, interval=config.index_interval, report=report
         )
         first.create(now)
-        log = cls(
+        return cls(
             disk,
             folder,
             config,
@@ -122,9 +123,6 @@ class Log:
             report=report,
             segment_bytes=segment_bytes,
         )
-        above = folder.rpartition("/")[0]
-        log._unsynced = [above, folder, *(f"{folder}/{name}" for name in (METADATA, epoch.NAME))]
-        return log
 
     @classmethod
     def open(  # noqa: PLR0913, as above
@@ -273,13 +271,20 @@ class Log:
         The machine may have forgotten what it could not write, and would say that all is well.
         """
         try:
-            while self._unsynced:
-                self.disk.sync(self._unsynced[-1])
-                self._unsynced.pop()
             self.disk.sync(name)
+            if not self._named:
+                self._sync_names()
         except DiskError as error:
             self.fail(f"not synced: {error}")
             raise
+
+    def _sync_names(self) -> None:
+        for each in (METADATA, epoch.NAME):
+            if self.disk.size(f"{self.folder}/{each}") is not None:
+                self.disk.sync(f"{self.folder}/{each}")
+        self.disk.sync(self.folder)
+        self.disk.sync(self.folder.rpartition("/")[0])
+        self._named = True
 
     def _cut(self, segment: Segment) -> None:
         """Takes back what an append has left behind."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rota.errors import FormatError
-from rota.formats.batch.header import CONTROL_BIT, TRANSACTIONAL_BIT
-from rota.storage import lookup, transaction
+from rota.formats.batch.header import CONTROL_BIT
+from rota.storage import snapshot
 from rota.storage.producer import Producers, marker_of
-from rota.storage.scan import Batch, Damage, Head, read_head
+from rota.storage.scan import Batch, Damage
 from rota.storage.segment import Segment, path
 from rota.storage.transaction import Aborted
 
@@ -29,61 +29,33 @@ def take(producers: Producers, batch: Batch, report: Callable[[str], None]) -> A
 
 
 def aborted(segments: Sequence[Segment], row: int) -> list[Aborted]:
-    """The transactions that were aborted in a segment: its index, if the log confirms it."""
+    """The transactions that were aborted in a segment.
+
+    Its index has no checksum, and a wrong entry would pass off aborted records as good ones. So
+    the log is read for them once, if there is an index; the index is set right if it is wrong.
+    """
     segment = segments[row]
     if segment.aborted is None:
         name = path(segment.folder, segment.base_offset, "txnindex")
         size = segment.disk.size(name)
-        if not size:
-            segment.aborted = []
-            return []
-        try:
-            found = transaction.read(segment.disk.read(name, 0, size), segment.base_offset)
-        except FormatError as error:
-            found, wrong = [], str(error)
-        else:
-            sound = all(_confirmed(segments, row, each) for each in found)
-            wrong = "" if sound else "an entry is not what the log has"
-        if wrong:
-            segment.report(f"{name}: {wrong}; made anew")
-            found = _read_aborted(segments, row)
-            segment.disk.replace(name, b"".join(each.pack() for each in found))
-        segment.aborted = found
+        segment.aborted = _read_aborted(segments, row) if size else []
+        if size:
+            content = b"".join(each.pack() for each in segment.aborted)
+            if content != segment.disk.read(name, 0, size):
+                segment.report(f"{name}: not what the log has; made anew")
+                segment.disk.replace(name, content)
     return segment.aborted
 
 
-def _confirmed(segments: Sequence[Segment], row: int, entry: Aborted) -> bool:
-    """Is the marker where the entry says, and does the transaction begin there?"""
-    end = _head(segments[row], entry.last_offset)
-    if end is None or not end.attributes & CONTROL_BIT or end.producer_id != entry.producer_id:
-        return False
-    for segment in segments[: row + 1]:
-        if segment.base_offset <= entry.first_offset < segment.end:
-            begin = _head(segment, entry.first_offset)
-            return (
-                begin is not None
-                and begin.base_offset == entry.first_offset
-                and begin.producer_id == entry.producer_id
-                and bool(begin.attributes & TRANSACTIONAL_BIT)
-            )
-    return entry.first_offset < segments[0].base_offset  # deleted
-
-
-def _head(segment: Segment, offset: int) -> Head | None:
-    try:
-        place = lookup.find(segment, offset)
-    except Damage as damage:
-        segment.tell(damage)
-        return None
-    return None if place is None else read_head(segment.disk, segment.log, place.position)
-
-
 def _read_aborted(segments: Sequence[Segment], row: int) -> list[Aborted]:
-    """The same from the log itself, read from its start."""
-    producers = Producers()
+    """From the snapshot at the segment's first offset on, or else from the log's start."""
+    first = row
+    producers = _snapshot_at(segments[row])
+    if producers is None:
+        first, producers = 0, Producers()
     found: list[Aborted] = []
-    for segment in segments[: row + 1]:
-        found = []
+    for segment in segments[first : row + 1]:
+        found.clear()
         try:
             for batch in segment.scan():
                 ended = take(producers, batch, segment.report)
@@ -92,3 +64,13 @@ def _read_aborted(segments: Sequence[Segment], row: int) -> list[Aborted]:
         except Damage as damage:
             segment.tell(damage)
     return found
+
+
+def _snapshot_at(segment: Segment) -> Producers | None:
+    """Producers as they were where the segment begins, if that was saved."""
+    name = f"{segment.folder}/{segment.base_offset:020}{snapshot.SUFFIX}"
+    size = segment.disk.size(name)
+    try:
+        return snapshot.unpack(segment.disk.read(name, 0, size)) if size else None
+    except FormatError:
+        return None

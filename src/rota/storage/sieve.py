@@ -15,14 +15,16 @@ its tombstones, or its marker, may go ("delete horizon", KIP-534).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import heapify, heappop
+from typing import NamedTuple
 
-from rota.errors import FormatError
-from rota.formats.batch import Codec, Columns, Header, Marker, Record, decode, encode, records
+from rota.formats.batch import Codec, Header, Marker, Record, encode, records
+from rota.formats.batch.record import encode_anew, varint
 from rota.formats.buffer import Bytes
+from rota.storage.portion import Portion
 from rota.storage.producer import Producers
 from rota.storage.transaction import Aborted
 
@@ -89,13 +91,12 @@ class Transactions:
             self._aborted.setdefault(producer, False)
 
 
-@dataclass(slots=True)
-class Kept:
+class Kept(NamedTuple):
     """What is left of a batch."""
 
     data: Bytes
-    """Nothing, if the batch is gone."""
-    newest: int = -1
+    last_offset: int
+    newest: int
     """Its newest timestamp."""
 
 
@@ -119,91 +120,115 @@ class Sieve:
         self._limit = limit
         self._now = now
         self._delete_retention = delete_retention
-        self.last: Mapping[int, tuple[int | None, int]] = {}
+        self._last: Mapping[int, tuple[int | None, int]] = {}
         """Of each producer the last offset of its data, and its epoch."""
 
     def know(self, producers: Producers) -> None:
         """Who writes, and what they wrote last, as of now."""
-        self.last = {
+        self._last = {
             key: (each.batches[-1].last_offset if each.batches else None, each.epoch)
             for key, each in producers
         }
 
-    def keep(self, head: Header, data: Bytes) -> Kept:
-        """What is left of a batch.
+    def sift(self, portion: Portion) -> Iterator[Kept]:
+        """What is left of some batches: of those of which nothing is left, nothing."""
+        for number, head, first, behind in portion:
+            data = portion.batches[number].data
+            if head.control:
+                kept = self._marker(portion, number, data)
+            elif self._transactions.drops(head):
+                kept = self._emptied(head)
+            else:
+                rows = self._wanted(portion, head, first, behind)
+                kept = self._records(portion, head, rows, data) if rows else self._emptied(head)
+            if kept is not None:
+                yield kept
 
-        :raises FormatError: it cannot be read
-        """
-        if head.control:
-            return self._keep_marker(head, data)
-        if self._transactions.drops(head):
-            return self._emptied(head)
-        columns = _decoded(head, data)
-        rows = self._wanted(head, columns)
-        if not rows:
-            return self._emptied(head)
-        tombstones = bool((columns.value_size[rows] < 0).any())
-        horizon = head.delete_horizon
-        if tombstones and horizon is None:
-            horizon = self._now + self._delete_retention
-        if len(rows) == len(columns) and horizon == head.delete_horizon:
-            return Kept(data, head.max_timestamp)
-        every = list(records(columns))
-        return _rewritten(head, [every[row] for row in rows], horizon)
-
-    def _wanted(self, head: Header, columns: Columns) -> list[int]:
+    def _wanted(self, portion: Portion, head: Header, first: int, behind: int) -> list[int]:
         """The rows of the records that stay."""
-        upto, offsets = self._newest.upto, self._newest.offsets
-        horizon = head.delete_horizon
-        expired = horizon is not None and horizon <= self._now
-        data = columns.buffer.data
-        lists = (columns.offset, columns.key_start, columns.key_size, columns.value_size)
+        upto, last_of, data = self._newest.upto, self._newest.offsets.get, portion.data
+        expired = head.delete_horizon is not None and head.delete_horizon <= self._now
+        if head.base_offset > upto:
+            return list(range(first, behind))
         found = []
-        rows = zip(*[each.tolist() for each in lists], strict=True)
-        for row, (offset, start, size, value_size) in enumerate(rows):
+        rows = zip(
+            range(first, behind),
+            portion.offset[first:behind],
+            portion.key_start[first:behind],
+            portion.key_size[first:behind],
+            portion.value_size[first:behind],
+            strict=True,
+        )
+        for row, offset, start, size, value_size in rows:
             if offset <= upto:
                 if size < 0 or (expired and value_size < 0):
                     continue
-                if offset < offsets.get(identity(data[start : start + size]), NO_OFFSET):
+                key = data[start : start + size]
+                if offset < last_of(key if size < LONG_KEY else identity(key), NO_OFFSET):
                     continue
             found.append(row)
         return found
 
-    def _keep_marker(self, head: Header, data: Bytes) -> Kept:
-        columns = _decoded(head, data)
-        kind = int(columns.batches.marker[0])
-        useless = self._transactions.ends(head, kind)
+    def _records(self, portion: Portion, head: Header, rows: list[int], data: Bytes) -> Kept:
+        horizon = head.delete_horizon
+        if horizon is None and any(portion.value_size[row] < 0 for row in rows):
+            kept = _chosen(portion, rows)
+            return _encoded(head, kept, self._now + self._delete_retention)
+        if len(rows) == head.count:
+            return Kept(data, head.last_offset, head.max_timestamp)
+        newest = int(portion.columns.timestamp[rows].max())
+        body = _body(portion, rows)
+        anew = encode_anew(head, body, count=len(rows), newest=newest)
+        return Kept(anew, head.last_offset, head.max_timestamp if head.append_time else newest)
+
+    def _marker(self, portion: Portion, number: int, data: Bytes) -> Kept | None:
+        head = portion.heads[number]
+        useless = self._transactions.ends(head, portion.marker[number])
         horizon = head.delete_horizon
         if not head.count or (useless and horizon is not None and horizon <= self._now):
             return self._emptied(head)
         if useless and horizon is None:
-            horizon = self._now + self._delete_retention
-            return _rewritten(head, list(records(columns)), horizon)
-        return Kept(data, head.max_timestamp)
+            rows = list(range(portion.first[number], portion.first[number + 1]))
+            return _encoded(head, _chosen(portion, rows), self._now + self._delete_retention)
+        return Kept(data, head.last_offset, head.max_timestamp)
 
-    def _emptied(self, head: Header) -> Kept:
+    def _emptied(self, head: Header) -> Kept | None:
         """A batch of which no record stays."""
-        if not (head.last_offset + 1 == self._limit or self._is_last(head)):
-            return Kept(b"")
-        return _rewritten(head, [], None)
+        if head.last_offset + 1 == self._limit or self._is_last(head):
+            return _encoded(head, [], None)
+        return None
 
     def _is_last(self, head: Header) -> bool:
-        if head.producer_id not in self.last:
+        if head.producer_id not in self._last:
             return False
-        offset, epoch = self.last[head.producer_id]
+        offset, epoch = self._last[head.producer_id]
         if offset is None:
             return head.control and head.producer_epoch == epoch
         return head.last_offset == offset
 
 
-def _decoded(head: Header, data: Bytes) -> Columns:
-    columns = decode(data, check=False)  # whoever read it has checked it
-    if columns.problems:
-        raise FormatError(f"batch at offset {head.base_offset}: {columns.problems[0].text}")
-    return columns
+def _body(portion: Portion, rows: list[int]) -> bytes:
+    """Some records of a batch, encoded as they were: neighbours are copied together."""
+    columns, data = portion.columns, portion.data
+    starts, ends = columns.start[rows].tolist(), columns.end[rows].tolist()
+    pieces: list[bytes] = []
+    run = 0
+    for place in range(1, len(rows) + 1):
+        if place == len(rows) or rows[place] != rows[place - 1] + 1:
+            pieces.append(varint(ends[run] - starts[run]))
+            pieces.append(data[starts[run] : ends[place - 1]])
+            run = place
+    return b"".join(pieces)
 
 
-def _rewritten(head: Header, kept: list[Record], horizon: int | None) -> Kept:
+def _chosen(portion: Portion, rows: list[int]) -> list[Record]:
+    """Some records of a batch as values."""
+    first, wanted = rows[0], set(rows)
+    every = records(portion.columns, first, rows[-1] + 1)
+    return [record for row, record in enumerate(every, start=first) if row in wanted]
+
+
+def _encoded(head: Header, kept: list[Record], horizon: int | None) -> Kept:
     data = encode(
         kept,
         base_offset=head.base_offset,
@@ -220,4 +245,4 @@ def _rewritten(head: Header, kept: list[Record], horizon: int | None) -> Kept:
         newest=None if kept else head.max_timestamp,
     )
     newest = max((each.timestamp for each in kept), default=head.max_timestamp)
-    return Kept(data, head.max_timestamp if head.append_time else newest)
+    return Kept(data, head.last_offset, head.max_timestamp if head.append_time else newest)

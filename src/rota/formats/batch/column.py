@@ -66,6 +66,9 @@ class Columns:
 
     buffer: Buffer
     """The input, then what was decompressed."""
+    start: Int64Array
+    """Where the record begins, behind its length."""
+    end: Int64Array
     offset: Int64Array
     timestamp: Int64Array
     key_start: Int64Array
@@ -99,11 +102,12 @@ class Columns:
         return None if size < 0 else self.buffer.data[start : start + size]
 
 
-def records(columns: Columns) -> Iterator[Record]:
-    """Every record as a value."""
+def records(columns: Columns, first: int = 0, behind: int | None = None) -> Iterator[Record]:
+    """Every record as a value, or those from one row to before another."""
     data = columns.buffer.data
     names = ("offset", "timestamp", "key_start", "key_size", "value_start", "value_size")
-    lists = [getattr(columns, name).tolist() for name in (*names, "headers_start", "headers")]
+    fields = [getattr(columns, name) for name in (*names, "headers_start", "headers")]
+    lists = [each[first:behind].tolist() for each in fields]
     for offset, at, key, key_size, value, value_size, start, count in zip(*lists, strict=True):
         yield Record(
             offset,
@@ -133,11 +137,18 @@ def decode(data: Bytes, *, at: int = 0, check: bool = True, most: int = MOST) ->
         keep = ~bad[batch]
         batch = (np.cumsum(~bad) - 1)[batch[keep]]
         read = read.only(keep)
+        starts, ends = starts[keep], ends[keep]
         content.refuse_records(bad)
-    return _columns(content, read, batch, at)
+    return _columns(content, read, batch, (starts, ends), at)
 
 
-def _columns(content: Content, read: Fields, batch: Int64Array, at: int) -> Columns:
+def _columns(
+    content: Content,
+    read: Fields,
+    batch: Int64Array,
+    span: tuple[Int64Array, Int64Array],
+    at: int,
+) -> Columns:
     heads = content.heads
     attributes = heads["attributes"].astype(np.int64)
     append_time = (attributes & APPEND_TIME_BIT) != 0
@@ -167,6 +178,8 @@ def _columns(content: Content, read: Fields, batch: Int64Array, at: int) -> Colu
     problems = sorted(content.problems, key=lambda problem: problem.position)
     return Columns(
         buffer=content.buffer,
+        start=span[0],
+        end=span[1],
         offset=base_offset[batch] + read.offset_delta,
         timestamp=timestamp,
         key_start=read.key_start,

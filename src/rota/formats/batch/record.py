@@ -21,6 +21,7 @@ from rota.formats.batch.header import (
     PREFIX,
     TRANSACTIONAL_BIT,
     Codec,
+    Header,
     Marker,
 )
 
@@ -98,6 +99,24 @@ def encode(  # noqa: PLR0913, each is a field of the head
     return _sealed(fields, body)
 
 
+def encode_anew(head: Header, body: bytes, *, count: int, newest: int) -> bytes:
+    """A batch with some of its records only, as they were encoded; all else is as it was.
+
+    :param body: the records, not compressed
+    :param newest: the newest of their timestamps; it does not count where the broker's do
+    """
+    codec = Codec(head.codec)
+    if codec is not Codec.NONE:
+        body = codecs.compress(codec, body)
+    fields = (
+        *(head.base_offset, HEAD.size - PREFIX + len(body), head.leader_epoch, MAGIC, 0),
+        *(head.attributes, head.last_offset_delta, head.base_timestamp),
+        *(head.max_timestamp if head.append_time else newest, head.producer_id),
+        *(head.producer_epoch, head.base_sequence, count),
+    )
+    return _sealed(fields, body)
+
+
 def _sealed(fields: tuple[int, ...], body: bytes) -> bytes:
     """Head and body with their checksum."""
     try:
@@ -158,23 +177,23 @@ def _bounds(
 def _encoded(record: Record, base_offset: int, base_timestamp: int) -> bytes:
     parts = [
         b"\0",  # attributes, none of which is in use
-        _varint(record.timestamp - base_timestamp),
-        _varint(record.offset - base_offset),
+        varint(record.timestamp - base_timestamp),
+        varint(record.offset - base_offset),
         *_sized(record.key),
         *_sized(record.value),
-        _varint(len(record.headers)),
+        varint(len(record.headers)),
     ]
     for name, value in record.headers:
         parts += [*_sized(name), *_sized(value)]
     body = b"".join(parts)
-    return _varint(len(body)) + body
+    return varint(len(body)) + body
 
 
 def _sized(data: bytes | None) -> tuple[bytes, bytes]:
-    return (_NULL, b"") if data is None else (_varint(len(data)), data)
+    return (_NULL, b"") if data is None else (varint(len(data)), data)
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     """A signed number, seven bits to the byte, the lowest first; the sign is the lowest bit."""
     return _SHORT_VARINTS[value] if 0 <= value < _SHORT else _any_varint(value)
 
