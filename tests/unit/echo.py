@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 import ssl
 import struct
@@ -11,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
+
+import pytest
 
 from rota.broker.address import bind
 from rota.broker.clock import Clock
@@ -41,7 +44,8 @@ class Echo:
     """A frame is answered with itself, but for these words.
 
     ``hold``: not until somebody says ``free``; ``mute``: never; ``big 5``: with 5 bytes; ``bye``:
-    the connection is closed; ``say x``: x is logged; ``wake 50``: in 50 ms, with the time.
+    the connection is closed; ``say x``: x is logged; ``wake 50``: in 50 ms, with the time;
+    ``fail``: the node has a bug.
     """
 
     def __init__(self) -> None:
@@ -80,6 +84,8 @@ class Echo:
                 answer = [Send(who, framed(b"bye")), Close(who, "asked for")]
             case b"say":
                 answer = [Log(20, rest.decode()), Done(who)]
+            case b"fail":
+                raise AssertionError("a bug")
             case b"wake":
                 self.alarms.append((now + int(rest), who))
             case _:
@@ -176,3 +182,11 @@ def is_closed(sock: socket.socket) -> bool:
         return sock.recv(1) == b""
     except ConnectionError:
         return True
+
+
+def allow_files(count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        if hard != resource.RLIM_INFINITY and hard < count:
+            pytest.skip(f"needs {count} open files, this machine allows {hard}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

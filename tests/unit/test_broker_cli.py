@@ -18,6 +18,7 @@ import trustme
 import rota
 from rota.wire.api import Api
 from rota.wire.message import MetadataRequest
+from tests.unit.echo import allow_files
 from tests.unit.raw_client import RawClient
 
 ROOT = Path(__file__).parents[2]
@@ -243,3 +244,27 @@ def test_a_signal_while_a_client_waits(tmp_path: Path) -> None:
             client.sendall(b"\0\0\0\x40half a request")
             assert command.end()[0] == 0
             assert client.recv(1) == b""
+
+
+def resident(process: int) -> int:
+    """Bytes of memory that a process occupies."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell")
+def test_ten_thousand_idle_connections() -> None:
+    allow_files(10_500)
+    with running() as command:
+        names(command.address)
+        before = resident(command.process.pid)
+        clients = [RawClient(command.address) for _ in range(10_000)]
+        for client in clients:
+            client.ask(Api.METADATA, 9, MetadataRequest(topics=None))
+        assert before < 100 << 20
+        assert resident(command.process.pid) - before < 200 << 20
+        assert names(command.address) == set()
+        for client in clients:
+            client.close()
+        assert command.end() == (0, "")

@@ -153,3 +153,23 @@ def test_a_frame_just_as_long_as_the_limit_is_taken() -> None:
     frames = Frames(1000)
     frames.feed(framed(bytes(1000)))
     assert frames.next() == bytes(1000)
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 104, 1000])
+def test_what_is_held_is_what_came_in_and_did_not_go_out(most: int) -> None:
+    data = framed(bytes(100)) + framed(b"") + framed(b"next") + framed(bytes(200))
+    frames = Frames(LIMIT)
+    for start in range(0, len(data), most):  # a shell that does not look
+        frames.feed(data[start : start + most])
+        assert frames.held == min(start + most, len(data))
+    held = len(data)
+    while (frame := frames.next()) is not None:
+        held -= 4 + len(frame)
+        assert frames.held == held
+    assert held == 0
+
+
+def test_a_whole_frame_that_nobody_took_is_held() -> None:
+    frames = Frames(LIMIT)
+    frames.feed(framed(b"asked while the answer before is awaited"))
+    assert frames.held == 44

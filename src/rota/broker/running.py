@@ -125,7 +125,9 @@ class Running:
 
     def _main(self) -> None:
         try:
-            asyncio.run(self._serve())
+            # not the loop that the application has chosen for its own (uvloop, say)
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                runner.run(self._serve())
         except BaseException as error:  # noqa: BLE001 (it is raised by stop)
             self._error = error
             if not self._ready.done():

@@ -116,20 +116,14 @@ class Server:
     def act(self, commands: Iterable[Command]) -> None:
         """Does what the node wants done; then sees to the next alarm."""
         for command in commands:
-            match command:
-                case Send(number, data):
-                    if (connection := self._connections.get(number)) is not None:
-                        connection.send(data)
-                case Done(number):
-                    if (connection := self._connections.get(number)) is not None:
-                        connection.go_on()
-                case Close(number, _):
-                    if (connection := self._connections.get(number)) is not None:
-                        connection.close()
-                case Log(level, text):
-                    self._logger.log(level, "%s", text)
-                case _:
-                    assert_never(command)
+            if isinstance(command, Log):
+                self._logger.log(command.level, "%s", command.text)
+            elif (connection := self._connections.get(command.connection)) is not None:
+                try:
+                    _obey(connection, command)
+                except Exception:
+                    self._logger.exception("%s: an answer could not be sent", connection.name)
+                    connection.abort()
         self._arm()
 
     def now(self) -> int:
@@ -184,7 +178,11 @@ class Server:
 
     def received(self, connection: Connection, frame: Bytes) -> None:
         """A whole frame is there."""
-        self.tell(Received(connection.id, frame))
+        try:
+            self.tell(Received(connection.id, frame))
+        except Exception:
+            self._logger.exception("%s: a request could not be handled", connection.name)
+            connection.abort()
 
     def stirred(self, connection: Connection) -> None:
         """Bytes have moved."""
@@ -223,7 +221,10 @@ class Server:
 
     def _rung(self) -> None:
         self._alarm = None
-        self.tell(Woken())
+        try:
+            self.tell(Woken())
+        finally:
+            self._arm()
 
     def _clock_moved(self) -> None:
         if self._alarm is not None:
@@ -259,3 +260,15 @@ class Server:
             self._logger.error("%s: %s", context["message"], error.strerror or error)
         else:
             loop.default_exception_handler(context)
+
+
+def _obey(connection: Connection, command: Send | Done | Close) -> None:
+    match command:
+        case Send():
+            connection.send(command.data)
+        case Done():
+            connection.go_on()
+        case Close():
+            connection.close()
+        case _:
+            assert_never(command)

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from enum import IntEnum
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,12 +41,18 @@ exit codes:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+COMMANDS = ("plan", "simulate", "run", "broker")
+"""Modules of this package, each with ``add_to``."""
+
+
+def parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The command line: whole, or of the one command that is wanted.
+
+    Commands share few modules, and a broker should not wait for the strategies of a plan.
+    """
     import argparse  # noqa: PLC0415
 
     from rota import __version__  # noqa: PLC0415
-    from rota.cli import broker, plan, run, simulate  # noqa: PLC0415
 
     top = argparse.ArgumentParser(
         prog="rota",
@@ -55,10 +62,8 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"rota {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    plan.add_to(commands, epilog=EXIT_CODES)
-    simulate.add_to(commands, epilog=EXIT_CODES)
-    run.add_to(commands, epilog=EXIT_CODES)
-    broker.add_to(commands, epilog=EXIT_CODES)
+    for name in [command] if command in COMMANDS else COMMANDS:
+        import_module(f"rota.cli.{name}").add_to(commands, epilog=EXIT_CODES)
     return top
 
 
@@ -93,7 +98,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         # a name that the terminal's encoding cannot show is escaped, not an error
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
-        args = parser().parse_args(arguments)
+        given = sys.argv[1:] if arguments is None else arguments
+        args = parser(given[0] if given else None).parse_args(given)
         exceeded = args.run(args)
         sys.stdout.flush()
     except Unreachable as error:

@@ -77,7 +77,9 @@ class Frames:
     @property
     def held(self) -> int:
         """Bytes that came in and were not given out."""
-        return len(self._rest) - self._at + (self._have if self._body is not None else 0)
+        done = 0 if self._done is None else _LENGTH.size + len(self._done)
+        under_way = 0 if self._body is None else _LENGTH.size + self._have
+        return done + under_way + len(self._rest) - self._at
 
     def next(self) -> Bytes | None:
         """The next whole frame, without its length; None until more has come in.
@@ -139,7 +141,10 @@ class Frames:
         if size < 0:
             raise FormatError(f"a frame of {size} bytes is announced, by {head!r}")
         if size > self._limit:
-            raise FormatError(f"a frame of {size} bytes is announced, the limit is {self._limit}")
+            raise FormatError(
+                f"a frame of {size} bytes is announced, the limit is {self._limit} "
+                "(socket.request.max.bytes)"
+            )
         return int(size)
 
 
