@@ -29,6 +29,11 @@ def decode(data: bytes, static_id: str | None = None) -> Subscription:
     return _Draft(data, static_id, {}).complete()
 
 
+def topics_of(data: bytes) -> tuple[str, ...]:
+    """The topics alone, whatever follows: all that a coordinator reads of it, as in Kafka."""
+    return _Draft(data, None, {}).topics
+
+
 def decode_all(members: Iterable[tuple[bytes, str | None]]) -> list[Subscription | FormatError]:
     """The subscriptions of a whole group, each from its bytes and static id, read together.
 

@@ -301,7 +301,7 @@ class Group:
         topics: set[str] = set()
         try:
             for member in self.members.values():
-                topics.update(subscription.decode(member.metadata(self.protocol)).topics)
+                topics.update(subscription.topics_of(member.metadata(self.protocol)))
         except FormatError:
             return None
         return frozenset(topics)

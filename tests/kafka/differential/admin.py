@@ -38,7 +38,8 @@ def make(side: Side, *topics: Plain) -> None:
     assert all(each.error_code == 0 for each in made.topics), made
     for each in made.topics:
         side.names[str(each.topic_id)] = f"id of {each.name}"
-        appears(side, each.name)
+        appears(side, each.name, each.num_partitions)
+        serves(side, each.name, each.num_partitions)
 
 
 def described(side: Side, name: str) -> Message:
@@ -53,6 +54,18 @@ def appears(side: Side, name: str, partitions: int = 1) -> None:
     side.eventually(
         lambda: len(described(side, name).partitions) >= partitions, f"topic {name} to appear"
     )
+
+
+def serves(side: Side, name: str, partitions: int) -> None:
+    """And a little later has its partitions."""
+    asked = [{"partition_index": number, "timestamp": -1} for number in range(partitions)]
+
+    def ready() -> bool:
+        topics = [{"name": name, "partitions": asked}]
+        answer = side.quiet("ListOffsets", 1, replica_id=-1, topics=topics)
+        return all(each.error_code == 0 for each in answer.topics[0].partitions)
+
+    side.eventually(ready, f"topic {name} to be served")
 
 
 def vanishes(side: Side, name: str) -> None:

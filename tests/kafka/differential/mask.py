@@ -9,7 +9,7 @@ from uuid import UUID
 
 from tests.kafka.differential.side import Message, Plain, Side
 
-TEXTS = {"error_message", "documentation"}
+TEXTS = {"error_message", "batch_index_error_message", "documentation"}
 """Each broker has its own words."""
 SEEN = {
     "member_id": "member",

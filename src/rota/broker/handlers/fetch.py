@@ -165,7 +165,8 @@ class Fetch:
         :raises Refused: the log does not have this offset, or the client has another epoch
         :raises DiskError: it cannot be read
         """
-        check_epoch(log, asked.current_leader_epoch)
+        # below 0 is none, here alone in Kafka
+        check_epoch(log, max(asked.current_leader_epoch, NO_EPOCH))
         answer = PartitionAnswer(
             partition_index=asked.partition,
             error_code=0,
@@ -177,7 +178,7 @@ class Fetch:
             records=b"",
         )
         offset = asked.fetch_offset
-        if asked.last_fetched_epoch != NO_EPOCH and _diverges(log, asked, answer):
+        if asked.last_fetched_epoch > NO_EPOCH and _diverges(log, asked, answer):
             reading.urgent = True
             return answer
         if not log.start <= offset <= log.end:

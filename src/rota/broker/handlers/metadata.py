@@ -21,8 +21,6 @@ from rota.wire.message import (
 
 IDS_FROM = 12
 """The version from which topics may be asked for by id."""
-EPOCH = 0
-"""Leadership never changes, so this is the epoch of every leader."""
 MOST_DESCRIBED = 2_000
 """So many partitions are described in one answer; Kafka's default."""
 
@@ -120,12 +118,12 @@ def _described(parts: Parts, topic: Topic) -> Message:
                 error_code=Code.NONE,
                 partition_index=number,
                 leader_id=node,
-                leader_epoch=EPOCH,
+                leader_epoch=log.epochs.latest,
                 replica_nodes=[node],
                 isr_nodes=[node],
                 offline_replicas=[],
             )
-            for number in range(topic.partitions)
+            for number, log in enumerate(topic.logs)
         ],
     )
 
@@ -211,7 +209,7 @@ def _detailed(parts: Parts, topic: Topic, numbers: Iterable[int]) -> Message:
                 error_code=Code.NONE,
                 partition_index=number,
                 leader_id=node,
-                leader_epoch=EPOCH,
+                leader_epoch=topic.logs[number].epochs.latest,
                 replica_nodes=[node],
                 isr_nodes=[node],
                 eligible_leader_replicas=[],

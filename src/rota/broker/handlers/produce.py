@@ -17,6 +17,7 @@ from rota.errors import Code, DiskError, Refused
 from rota.formats.batch.header import (
     ATTRIBUTES_AT,
     CODEC_BITS,
+    HEAD,
     LENGTH,
     LENGTH_AT,
     MAGIC,
@@ -38,6 +39,8 @@ TOPIC_IDS_FROM = 13
 ZSTD_FROM = 7
 FLAGS_AT = ATTRIBUTES_AT + 1
 """Where a batch has the lower byte of its attributes."""
+SHORTEST = 26
+"""Bytes of the shortest message in the formats before batches."""
 WITHOUT_START = frozenset(
     {
         Code.INVALID_TOPIC_EXCEPTION,
@@ -128,6 +131,8 @@ def _check_form(version: int, records: Bytes | None) -> None:
     if records is None or size <= MAGIC_AT or size < _size(records):
         raise Refused(Code.INVALID_RECORD, f"no whole batch of records in {size} bytes")
     magic = records[MAGIC_AT]
+    if _size(records) < (HEAD.size if magic == MAGIC else SHORTEST):
+        raise Refused(Code.CORRUPT_MESSAGE, f"a batch of {_size(records)} bytes cannot be")
     if magic != MAGIC:
         known = magic < MAGIC
         raise Refused(Code.INVALID_RECORD if known else Code.CORRUPT_MESSAGE, magic_problem(magic))
