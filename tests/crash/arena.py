@@ -40,6 +40,7 @@ class Arena:
     def __init__(self, folder: Path, seed: int, *, writers: int, readers: int) -> None:
         self.chance = random.Random(seed)
         self.history = History()
+        self._folder = folder
         port, self._front = free_port(), free_port()
         settings = [f"--config={key}={value}" for key, value in BUSY.items()]
         self.broker = BrokerProcess(folder, port, f"--advertise=127.0.0.1:{self._front}", *settings)
@@ -80,6 +81,15 @@ class Arena:
             self.broker.start()
         self.broker.wait_until_ready()
         self.wait_for_progress()
+
+    def forget(self) -> None:
+        """No broker may do this: half of the records of a segment are gone."""
+        self.broker.kill()
+        sizes = {each: each.stat().st_size for each in self._folder.glob("data/t-*/*.log")}
+        largest = max(sizes, key=sizes.__getitem__)
+        os.truncate(largest, sizes[largest] // 2)
+        self.broker.start()
+        self.broker.wait_until_ready()
 
     def pause(self) -> None:
         """It stands still for a while, and does not know."""
@@ -136,8 +146,8 @@ class Arena:
 
 
 @contextmanager
-def arena(seed: int, *, writers: int, readers: int) -> Iterator[Arena]:
-    """An arena in a folder that stays if something goes wrong."""
+def arena(seed: int, *, writers: int, readers: int, keep: bool = True) -> Iterator[Arena]:
+    """An arena in a folder that stays if something goes wrong and it is to be kept."""
     folder = Path(tempfile.mkdtemp(prefix=f"rota-crash-{seed}-"))
     here = Arena(folder, seed, writers=writers, readers=readers)
     try:
@@ -151,6 +161,9 @@ def arena(seed: int, *, writers: int, readers: int) -> Iterator[Arena]:
                 for client in here.clients:
                     client.end()
     except BaseException as error:
-        error.add_note(f"ROTA_SEED={seed}; the data folder and the log are in {folder}")
+        if keep:
+            error.add_note(f"ROTA_SEED={seed}; the data folder and the log are in {folder}")
+        else:
+            shutil.rmtree(folder)
         raise
     shutil.rmtree(folder)

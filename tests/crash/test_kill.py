@@ -24,6 +24,14 @@ def test_killed_1000_times_under_load() -> None:
     kill_again_and_again(1_000)
 
 
+def test_a_broker_that_forgets_is_found_out() -> None:
+    with (
+        pytest.raises(AssertionError, match=r"is lost|where .* is now|not delivered"),
+        arena(new_seed(), writers=1, readers=1, keep=False) as here,
+    ):
+        here.forget()
+
+
 def suffer(rounds: int) -> None:
     with arena(new_seed(), writers=3, readers=2) as here:
         for _ in range(rounds):

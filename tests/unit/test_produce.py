@@ -207,6 +207,20 @@ def numbers(sequence: int, *, count: int = 2, epoch: int = 0, producer: int = 7)
         ([numbers(2**31 - 2)], numbers(0), 0, 2),
         ([numbers(0)], numbers(0, producer=8), 0, 2),
     ],
+    ids=[
+        "next",
+        "again",
+        "the oldest of five again",
+        "the last of five again",
+        "a gap",
+        "half of one again",
+        "a new epoch",
+        "a new epoch not from 0",
+        "an old epoch",
+        "a stranger in the middle",
+        "round to 0",
+        "another producer",
+    ],
 )
 def test_sequences(peer: Peer, before: list[bytes], sent: bytes, code: int, offset: int) -> None:
     peer.store(*before)
