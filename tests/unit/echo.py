@@ -45,13 +45,15 @@ class Echo:
 
     ``hold``: not until somebody says ``free``; ``mute``: never; ``big 5``: with 5 bytes; ``bye``:
     the connection is closed; ``say x``: x is logged; ``wake 50``: in 50 ms, with the time;
-    ``fail``: the node has a bug.
+    ``fail``: the node has a bug; ``login``: the client is trusted, if that is needed.
     """
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.held: list[ConnectionId] = []
         self.alarms: list[tuple[int, ConnectionId]] = []
+        self.login_needed = False
+        self.trusted: set[ConnectionId] = set()
 
     def handle(self, event: Event, now: int) -> list[Command]:
         self.events.append(event)
@@ -63,6 +65,9 @@ class Echo:
         else:
             assert isinstance(event, Opened | Closed | Woken)
         return commands
+
+    def trusts(self, connection: ConnectionId) -> bool:
+        return not self.login_needed or connection in self.trusted
 
     def next_alarm(self) -> int | None:
         return min(self.alarms)[0] if self.alarms else None
@@ -84,6 +89,9 @@ class Echo:
                 answer = [Send(who, framed(b"bye")), Close(who, "asked for")]
             case b"say":
                 answer = [Log(20, rest.decode()), Done(who)]
+            case b"login":
+                self.trusted.add(who)
+                answer = [Send(who, framed(b"welcome"))]
             case b"fail":
                 raise AssertionError("a bug")
             case b"wake":

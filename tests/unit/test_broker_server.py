@@ -10,6 +10,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,20 @@ def test_a_request_waits_for_the_answer_of_the_one_before(server: Serving) -> No
         assert read_frame(other) == b"=other"
         other.sendall(framed(b"free"))
         assert [read_frame(client) for _ in range(3)] == [b"freed", b"=second", b"=third"]
+
+
+@pytest.mark.parametrize("size", [10, 1_000, 300_000])
+def test_what_comes_while_a_request_waits_is_answered_after_it(server: Serving, size: int) -> None:
+    with server.connect() as client, server.connect() as other:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.sendall(framed(b"hold"))
+        for _ in range(3):  # in pieces of their own
+            other.sendall(framed(b"="))
+            assert read_frame(other) == b"="
+            client.sendall(framed(b"=" * size))
+        other.sendall(framed(b"free"))
+        assert read_frame(client) == b"freed"
+        assert [len(read_frame(client)) for _ in range(3)] == [size] * 3
 
 
 def test_thousands_of_requests_at_once_do_not_keep_others_waiting(server: Serving) -> None:
@@ -171,6 +186,41 @@ def test_one_who_does_not_read_is_not_read_either() -> None:
         assert read_frame(other) == b"=served"
 
 
+def test_answers_that_nobody_reads_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests wait until there is room; who does not read at all makes room by going."""
+    monkeypatch.setattr("rota.broker.server.MOST_UNSENT", 20 * MIB)
+    monkeypatch.setattr("rota.broker.server.STALLED", 0.5)
+    with serving() as server:
+        tracemalloc.start()
+        deaf = [server.connect() for _ in range(20)]
+        for client in deaf:
+            client.sendall(framed(b"big %d" % (15 * MIB)))
+        with server.connect() as client:
+            client.sendall(framed(b"=served"))
+            assert read_frame(client) == b"=served"
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 60 * MIB
+        assert any("bytes were not read" in line for line in server.lines)
+        for client in deaf:
+            client.close()
+
+
+def test_slow_readers_get_all_however_little_room_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rota.broker.server.MOST_UNSENT", MIB)
+    with serving() as server:
+        clients = [server.connect() for _ in range(8)]
+        for client in clients:
+            client.sendall(framed(b"big %d" % (9 * MIB)) + framed(b"=more"))
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda each: (read_frame(each), read_frame(each)), clients))
+        assert [(len(big), more) for big, more in answers] == [(9 * MIB, b"=more")] * 8
+        for client in clients:
+            client.close()
+
+
 def test_a_frame_that_comes_byte_by_byte(server: Serving) -> None:
     with server.connect() as slow, server.connect() as other:
         slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -244,6 +294,18 @@ def test_no_more_connections_than_allowed() -> None:
         with server.connect() as client:
             client.sendall(framed(b"=room"))
             assert read_frame(client) == b"=room"
+
+
+def test_requests_are_small_before_a_login() -> None:
+    with serving() as server:
+        server.core.login_needed = True
+        with server.connect() as stranger:
+            stranger.sendall(struct.pack(">i", 512 * 1024 + 1))
+            assert is_closed(stranger)
+        with server.connect() as client:
+            client.sendall(framed(b"login") + framed(b"=" * MIB))
+            assert read_frame(client) == b"welcome"
+            assert len(read_frame(client)) == MIB
 
 
 # Silence

@@ -17,6 +17,8 @@ from rota.errors import FormatError
 from rota.formats.buffer import Bytes
 from rota.wire.frame import Frames
 
+BEFORE_LOGIN = 512 * 1024
+"""No request is larger before its client has logged in (``sasl.server.max.receive.size``)."""
 CHUNK = 256 * 1024
 """So much of an answer is given to the socket at a time, so that little of it is copied."""
 CALM = 64 * 1024
@@ -35,12 +37,23 @@ class Host(Protocol):
     limit: int
     """Bytes of the largest request."""
     context: ssl.SSLContext | None
+    unsent: int
+    """Bytes of answers that no socket has taken, of all connections."""
 
     def opened(self, connection: Connection, host: str) -> bool:
         """A client has connected; false if it may not stay."""
 
     def received(self, connection: Connection, frame: Bytes) -> None:
         """A whole frame is there."""
+
+    def trusts(self, connection: Connection) -> bool:
+        """Has this client logged in, if it must?"""
+
+    def wait(self, connection: Connection) -> bool:
+        """Must its next request wait? If so, ``go_on_waiting`` is called later."""
+
+    def sent(self) -> None:
+        """``unsent`` is less than before."""
 
     def stirred(self, connection: Connection) -> None:
         """Bytes have moved."""
@@ -67,10 +80,13 @@ class Connection(asyncio.BufferedProtocol):
         "_shaking",
         "_tls",
         "_transport",
+        "_trusted",
+        "_waiting",
         "busy",
         "id",
         "last",
         "name",
+        "unsent",
     )
     _transport: asyncio.Transport
 
@@ -83,15 +99,21 @@ class Connection(asyncio.BufferedProtocol):
         """When bytes moved last; its host keeps it."""
         self.busy = False
         """A request of it is with the node."""
-        self._frames = Frames(host.limit, host.scratch)
+        self._frames = Frames(min(host.limit, BEFORE_LOGIN), host.scratch)
         self._tls = None if host.context is None else Tls(host.context)
         self._shaking: asyncio.TimerHandle | None = None
+        self._trusted = False
+        """Requests may be as large as is set."""
         self._left = NOTHING
         """What the socket has not been given of the answer."""
+        self.unsent = 0
+        """So many bytes."""
         self._blocked = False
         """The client does not read its answers."""
         self._deaf = False
         """The socket is not read."""
+        self._waiting = False
+        """Others must read their answers first."""
         self._due = False
         """The next frame will be looked for in the loop's next round."""
         self._ended = False
@@ -109,6 +131,13 @@ class Connection(asyncio.BufferedProtocol):
     def go_on(self) -> None:
         """The next frame may come: in the loop's next round, so that all clients get their turn."""
         self.busy = False
+        if not self._trusted:
+            self._learn_trust()
+        self._wish()
+
+    def go_on_waiting(self) -> None:
+        """Others have read their answers."""
+        self._waiting = False
         self._wish()
 
     def close(self) -> None:
@@ -138,7 +167,9 @@ class Connection(asyncio.BufferedProtocol):
         self.name = f"{peer[0]}:{peer[1]}" if peer else "?"
         if not self._host.opened(self, peer[0] if peer else ""):
             self.abort()
-        elif self._tls is not None:
+            return
+        self._learn_trust()
+        if self._tls is not None:
             self._shaking = self._host.loop.call_later(HANDSHAKE, self._shook_too_long)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -156,14 +187,15 @@ class Connection(asyncio.BufferedProtocol):
             self._decrypt(self._tls, memoryview(self._host.scratch)[:nbytes])
         if not self._due:
             self._next()
-        if (self.busy or self._blocked or self._due) and self._frames.held and not self._deaf:
+        stuck = self.busy or self._blocked or self._due or self._waiting
+        if stuck and self._frames.held and not self._deaf:
             self._deaf = True
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
         """The client sends no more; what it sent before is still answered."""
         self._ended = True
-        return self.busy or self._blocked or self._due
+        return self.busy or self._blocked or self._due or self._waiting
 
     def pause_writing(self) -> None:
         """The client does not read."""
@@ -180,6 +212,7 @@ class Connection(asyncio.BufferedProtocol):
         """The connection is gone."""
         self._closing = True
         self._left = NOTHING
+        self._count_unsent()
         if self._shaking is not None:
             self._shaking.cancel()
         self._host.closed(self)
@@ -193,12 +226,15 @@ class Connection(asyncio.BufferedProtocol):
     def _next(self) -> None:
         """Hands the next frame to the node, if there is one and it is its turn."""
         self._due = False
-        if self.busy or self._blocked or self._left or self._closing:
+        if self.busy or self._blocked or self._waiting or self._closing:
+            return
+        if self._frames.held and self._host.wait(self):
+            self._waiting = True
             return
         try:
             frame = self._frames.next()
         except FormatError as error:
-            self._refuse(str(error))
+            self._refuse(str(error) if self._trusted else f"{error}; nobody has logged in")
             return
         if frame is not None:
             self.busy = True
@@ -214,6 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         while self._left and not self._blocked:
             piece, self._left = self._left[:CHUNK], self._left[CHUNK:]
             self._transport.write(piece if self._tls is None else self._tls.encrypt(piece))
+        self._count_unsent()
         if self._left:
             return
         self._left = NOTHING  # an empty view would keep the whole answer alive
@@ -221,6 +258,18 @@ class Connection(asyncio.BufferedProtocol):
             if self._tls is not None and (last := self._tls.end()):
                 self._transport.write(last)
             self._transport.close()
+
+    def _count_unsent(self) -> None:
+        before, self.unsent = self.unsent, len(self._left)
+        if before != self.unsent:
+            self._host.unsent += self.unsent - before
+            if self.unsent < before:
+                self._host.sent()
+
+    def _learn_trust(self) -> None:
+        self._trusted = self._host.trusts(self)
+        if self._trusted:
+            self._frames.limit = self._host.limit
 
     def _decrypt(self, tls: Tls, data: memoryview) -> None:
         reason = ""

@@ -96,6 +96,11 @@ class Node:
         """Those that are connected, in the order they came."""
         return list(self._clients.values())
 
+    def trusts(self, connection: ConnectionId) -> bool:
+        """Has this client logged in, if it must?"""
+        client = self._clients.get(connection)
+        return not self._login_needed or (client is not None and client.user is not None)
+
     def close(self, connection: ConnectionId, reason: str) -> None:
         """Ends a connection."""
         if self._forget(connection):

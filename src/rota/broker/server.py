@@ -36,6 +36,10 @@ BACKLOG = 1_024
 """Clients that may wait to be let in."""
 FAREWELL = 1.0
 """Seconds that clients have at the end to take what was sent to them."""
+MOST_UNSENT = 256 << 20
+"""When answers of so many bytes wait to be read, no request is taken up until some were."""
+STALLED = 5.0
+"""Seconds without a byte read, after which a client may be closed for the sake of others."""
 LONGEST = 86_400.0
 """Seconds: an event loop cannot wait for much longer than a day."""
 LOGGER = logging.getLogger("rota.broker")
@@ -49,6 +53,9 @@ class Core(Protocol):
 
     def next_alarm(self) -> int | None:
         """When something must happen by itself."""
+
+    def trusts(self, connection: ConnectionId) -> bool:
+        """Has this client logged in, if it must?"""
 
 
 class Server:
@@ -67,6 +74,7 @@ class Server:
         self.scratch = bytearray(SCRATCH)
         self.plain = bytearray(SCRATCH if context is not None else 0)
         self.limit = config.max_request_bytes
+        self.unsent = 0
         self.context = context
         self._node = node
         self._clock = clock
@@ -77,11 +85,14 @@ class Server:
         """Those that were quiet the longest come first."""
         self._full = False
         """Clients are being turned away."""
+        self._waiting: dict[ConnectionId, Connection] = {}
+        """Those whose requests wait until others have read their answers."""
         self._listening: list[asyncio.Server] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._armed = 0
         """The broker's time for which the alarm is set."""
         self._sweep: asyncio.TimerHandle | None = None
+        self._relief: asyncio.TimerHandle | None = None
 
     # From outside, within the loop
 
@@ -105,7 +116,7 @@ class Server:
         for connection in list(self._connections.values()):
             connection.abort()
         await asyncio.sleep(0)
-        for timer in (self._alarm, self._sweep):
+        for timer in (self._alarm, self._sweep, self._relief):
             if timer is not None:
                 timer.cancel()
 
@@ -184,6 +195,26 @@ class Server:
             self._logger.exception("%s: a request could not be handled", connection.name)
             connection.abort()
 
+    def trusts(self, connection: Connection) -> bool:
+        """Has this client logged in, if it must?"""
+        return self._node.trusts(connection.id)
+
+    def wait(self, connection: Connection) -> bool:
+        """Must its next request wait? If so, it is told when it need not any more."""
+        if self.unsent < MOST_UNSENT:
+            return False
+        self._waiting[connection.id] = connection
+        if self._relief is None:
+            self._relief = self.loop.call_later(STALLED, self._close_stalled)
+        return True
+
+    def sent(self) -> None:
+        """There is less to send; those that wait may go on, if it is little enough."""
+        if self._waiting and self.unsent < MOST_UNSENT:
+            waiting, self._waiting = self._waiting, {}
+            for connection in waiting.values():
+                connection.go_on_waiting()
+
     def stirred(self, connection: Connection) -> None:
         """Bytes have moved."""
         if connection.id in self._connections:
@@ -196,6 +227,7 @@ class Server:
 
     def closed(self, connection: Connection) -> None:
         """The connection is gone."""
+        self._waiting.pop(connection.id, None)
         if self._connections.pop(connection.id, None) is not None:
             self.tell(Closed(connection.id))
 
@@ -252,6 +284,22 @@ class Server:
                 connection.abort()
         if self._connections:
             self._sweep_in(most)
+
+    def _close_stalled(self) -> None:
+        """Closes who does not read, while others wait for the memory that its answer takes."""
+        self._relief = None
+        now = self.loop.time()
+        for connection in list(self._connections.values()):
+            quiet = now - connection.last
+            if quiet < STALLED:
+                break
+            if connection.unsent:
+                self.refused(
+                    connection, f"{connection.unsent} bytes were not read in {quiet:.0f} s"
+                )
+                connection.abort()
+        if self._waiting:
+            self._relief = self.loop.call_later(STALLED, self._close_stalled)
 
     def _went_wrong(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """One line for what asyncio could not do, such as accepting without a free descriptor."""

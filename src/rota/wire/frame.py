@@ -27,7 +27,7 @@ class Frames:
     frames: written to :meth:`room`, then told with :meth:`advance`.
     """
 
-    __slots__ = ("_at", "_body", "_done", "_have", "_limit", "_rest", "_scratch", "_size")
+    __slots__ = ("_at", "_body", "_done", "_have", "_rest", "_scratch", "_size", "limit")
 
     def __init__(self, limit: int, scratch: bytearray | None = None) -> None:
         """Of frames up to a limit.
@@ -35,7 +35,8 @@ class Frames:
         :param scratch: where bytes may arrive for a moment. Connections whose bytes arrive one
             after the other, in one thread, may share it: an idle one then needs no room at all
         """
-        self._limit = limit
+        self.limit = limit
+        """May be set to another, for the frames to come."""
         self._scratch = memoryview(bytearray(4096) if scratch is None else scratch)
         self._done: Bytes | None = None
         """A whole frame, before all the others."""
@@ -110,7 +111,7 @@ class Frames:
         if have < 0:
             return False
         (size,) = _LENGTH.unpack_from(data)
-        if not have <= size <= self._limit or foreign(bytes(data[: _LENGTH.size])) is not None:
+        if not have <= size <= self.limit or foreign(bytes(data[: _LENGTH.size])) is not None:
             return False
         body = memoryview(data)[_LENGTH.size :]
         if have == size:
@@ -140,9 +141,9 @@ class Frames:
             raise FormatError(f"this is {speaker}, not Kafka's protocol: it begins with {head!r}")
         if size < 0:
             raise FormatError(f"a frame of {size} bytes is announced, by {head!r}")
-        if size > self._limit:
+        if size > self.limit:
             raise FormatError(
-                f"a frame of {size} bytes is announced, the limit is {self._limit} "
+                f"a frame of {size} bytes is announced, the limit is {self.limit} "
                 "(socket.request.max.bytes)"
             )
         return int(size)
