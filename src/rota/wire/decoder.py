@@ -202,7 +202,7 @@ class _Writer:
         with out.about("tagged fields"):
             self._number("B", "n")
         self._flush()
-        known = {field.tag: self._tag(field) for field in struct.tags(self._version)}
+        known = {field.tag: self._tag(field) for field in struct.fields if field.tag >= 0}
         with out.block("if n:"):
             if known:
                 out.line(f"pos = {out.bind('tags', _tag_reader(known))}(data, pos, end, n, {name})")
@@ -211,6 +211,8 @@ class _Writer:
 
     def _tag(self, field: Field) -> tuple[str, Callable[..., Any]]:
         """A function that reads a tagged field, which has an end of its own."""
+        if not field.is_tagged(self._version):
+            return field.name, _refuse_tag
         source = _source("def decode(data, pos, end):")
         inner = _Writer(source, self._version, self._top, flexible=True)
         inner.begin()
@@ -283,6 +285,11 @@ def _refuse_end(left: int) -> NoReturn:
     if left > 0:
         raise FormatError(f"is followed by {left} bytes too many")
     raise FormatError(f"goes {-left} bytes beyond its end")
+
+
+def _refuse_tag(data: Bytes, pos: int, end: int) -> NoReturn:  # noqa: ARG001 as those that read one
+    """Kafka skips tags that it does not know, but not those that it knows of other versions."""
+    raise FormatError("has a tag of another version")
 
 
 def _varint(data: Bytes, pos: int, first: int) -> tuple[int, int]:
