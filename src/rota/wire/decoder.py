@@ -67,8 +67,10 @@ class _Writer:
 
     def end(self, found: str) -> None:
         self._flush()
-        with self._out.block("if pos != end:"):
-            self._out.line("refuse_end(end - pos)")
+        # What comes after a message is skipped, as in Kafka: librdkafka's request for the metadata
+        # of all topics ends with three bytes too many.
+        with self._out.block("if pos > end:"):
+            self._out.line("refuse_end(pos - end)")
         self._out.line(f"return {found}")
 
     def struct(self, struct: Struct, made: type[Record]) -> str:
@@ -281,10 +283,8 @@ def _claim(number: int, what: str, left: int) -> str:
     return f"is said to have {number} {what}, in {max(left, 0)} bytes that are left"
 
 
-def _refuse_end(left: int) -> NoReturn:
-    if left > 0:
-        raise FormatError(f"is followed by {left} bytes too many")
-    raise FormatError(f"goes {-left} bytes beyond its end")
+def _refuse_end(missing: int) -> NoReturn:
+    raise FormatError(f"{missing} bytes are missing")
 
 
 def _refuse_tag(data: Bytes, pos: int, end: int) -> NoReturn:  # noqa: ARG001 as those that read one
