@@ -198,6 +198,12 @@ def test_a_tagged_field_must_have_the_size_that_it_says() -> None:
     assert "100 bytes in its tag 0, of 5 that are left" in refusal(Api.FETCH, 12, beyond[start:])
 
 
+def test_a_tag_of_another_version_is_refused_as_in_kafka() -> None:
+    whole = frame(Api.FETCH, 12, FetchRequest())
+    tagged = whole[:-1] + b"\x01\x01\x01x"  # tag 1 is the replica's state, of version 15 on
+    assert "tag of another version" in refusal(Api.FETCH, 12, tagged[read_head(tagged).size :])
+
+
 def test_a_message_of_very_many_elements_is_refused() -> None:
     names = b"\x00\x00" * 300_000  # topics without a name: cheap to send, dear to keep
     body = struct.pack(">i", 300_000) + names

@@ -67,8 +67,10 @@ class _Writer:
 
     def end(self, found: str) -> None:
         self._flush()
-        with self._out.block("if pos != end:"):
-            self._out.line("refuse_end(end - pos)")
+        # What comes after a message is skipped, as in Kafka: librdkafka's request for the metadata
+        # of all topics ends with three bytes too many.
+        with self._out.block("if pos > end:"):
+            self._out.line("refuse_end(pos - end)")
         self._out.line(f"return {found}")
 
     def struct(self, struct: Struct, made: type[Record]) -> str:
@@ -202,7 +204,7 @@ class _Writer:
         with out.about("tagged fields"):
             self._number("B", "n")
         self._flush()
-        known = {field.tag: self._tag(field) for field in struct.tags(self._version)}
+        known = {field.tag: self._tag(field) for field in struct.fields if field.tag >= 0}
         with out.block("if n:"):
             if known:
                 out.line(f"pos = {out.bind('tags', _tag_reader(known))}(data, pos, end, n, {name})")
@@ -211,6 +213,8 @@ class _Writer:
 
     def _tag(self, field: Field) -> tuple[str, Callable[..., Any]]:
         """A function that reads a tagged field, which has an end of its own."""
+        if not field.is_tagged(self._version):
+            return field.name, _refuse_tag
         source = _source("def decode(data, pos, end):")
         inner = _Writer(source, self._version, self._top, flexible=True)
         inner.begin()
@@ -279,10 +283,13 @@ def _claim(number: int, what: str, left: int) -> str:
     return f"is said to have {number} {what}, in {max(left, 0)} bytes that are left"
 
 
-def _refuse_end(left: int) -> NoReturn:
-    if left > 0:
-        raise FormatError(f"is followed by {left} bytes too many")
-    raise FormatError(f"goes {-left} bytes beyond its end")
+def _refuse_end(missing: int) -> NoReturn:
+    raise FormatError(f"{missing} bytes are missing")
+
+
+def _refuse_tag(data: Bytes, pos: int, end: int) -> NoReturn:  # noqa: ARG001 as those that read one
+    """Kafka skips tags that it does not know, but not those that it knows of other versions."""
+    raise FormatError("has a tag of another version")
 
 
 def _varint(data: Bytes, pos: int, first: int) -> tuple[int, int]:
