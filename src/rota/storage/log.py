@@ -38,7 +38,7 @@ class Appended:
 
     base_offset: int
     append_time: int
-    """The broker's time, where that is what counts; else -1."""
+    """The broker's time, where that is what counts, else -1; of a duplicate its newest record's."""
     log_start: int
     duplicate: bool = False
 
@@ -206,8 +206,7 @@ class Log:
         if head.producer_id >= 0:
             known = self.producers.check(head._replace(base_offset=end).full)
             if known is not None:
-                time = known.timestamp if by_append_time else -1
-                return Appended(known.first_offset, time, self.start, True)
+                return Appended(known.first_offset, known.timestamp, self.start, True)
         append_time = now if by_append_time else None
         stored, head = validation.stamped(batch, head, end, self.epochs.latest, append_time)
         self._write(stored, head, now)

@@ -11,6 +11,7 @@ from rota.formats.batch import decode
 from rota.formats.batch.header import APPEND_TIME_BIT
 from rota.storage.index import Indexer
 from rota.storage.scan import Batch, Damage, Head, read_head, scan
+from rota.storage.scan import newest as newest_head
 from rota.storage.segment import Place, Segment
 
 LOOK = 1 << 16
@@ -130,13 +131,13 @@ def newest(segment: Segment) -> tuple[int, int]:
 
 
 def _is_newest(segment: Segment, when: int, at: int) -> bool:
+    """Has the batch with this offset this timestamp, and none behind it a newer one?"""
     place: Place | None = Place(0, segment.base_offset)
     if when >= 0:
         place = find(segment, at)
-        if place is None or not _confirmed(segment, place, when, at):
-            return False
-    batches = scan(segment.frame(), *place) if place is not None else ()
-    return all(batch.head.max_timestamp <= when for batch in batches)
+    if place is None or (when >= 0 and not _confirmed(segment, place, when, at)):
+        return False
+    return newest_head(segment.frame(), place.position) == when
 
 
 def newest_record(segment: Segment) -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ one that the partition had at that offset.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from rota.formats.batch.checksum import function
 from rota.formats.batch.header import (
     ATTRIBUTES_AT,
     HEAD,
+    LENGTH,
+    LENGTH_AT,
     MAGIC,
     PREFIX,
     SHORTEST,
@@ -29,6 +32,8 @@ WINDOW = 1 << 22
 """So much of a file is in memory at a time, unless a batch is larger."""
 BASE = 8
 """Bytes of a base offset."""
+TIMESTAMP = struct.Struct(">q")
+MAX_TIMESTAMP_AT = 35
 
 
 class Damage(Exception):
@@ -210,6 +215,29 @@ def scan(frame: Frame, begin: int, floor: int | None, window: int = WINDOW) -> I
             floor = large.head.last_offset + 1
             inside = large.head.size
         at += inside
+
+
+def newest(frame: Frame, begin: int, window: int = 1 << 18) -> int | None:
+    """The newest timestamp from a batch on, by the heads alone; None: one leads astray.
+
+    Many times faster than :func:`scan`, for those who check what they find.
+    """
+    at, found, size = begin, -1, frame.size
+    length_of, time_of = LENGTH.unpack_from, TIMESTAMP.unpack_from
+    while at < size:
+        view = frame.disk.read(frame.path, at, min(window, size - at))
+        inside, last = 0, len(view) - HEAD.size
+        if last < 0:
+            return None
+        while inside <= last:
+            (length,) = length_of(view, inside + LENGTH_AT)
+            (timestamp,) = time_of(view, inside + MAX_TIMESTAMP_AT)
+            if length < SHORTEST:
+                return None
+            found = max(found, timestamp)
+            inside += PREFIX + length
+        at += inside
+    return found if at == size else None
 
 
 def read_head(disk: Disk, path: str, position: int) -> Head | None:
