@@ -17,9 +17,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
+from rota.errors import Unreachable
 from rota.formats.batch import Marker, Record, decode, marker, read_header, records, walk
 from rota.model.config import DAY, TopicConfig
 from rota.storage.disk import RealDisk
+from rota.storage.folder import Lock
 from rota.storage.log import Log
 from tests.compacted_log import batch, compacted
 from tests.java import broker
@@ -174,6 +176,12 @@ def test_rota_keeps_what_a_real_kafka_keeps(kafka: tuple[Broker, Path], tmp_path
         assert "isvalid: false" not in dump(
             *segments(copied / folder.name), options=("--deep-iteration",)
         )
+
+
+def test_a_running_kafkas_folder_is_not_touched(kafka: tuple[Broker, Path]) -> None:
+    _, data = kafka
+    with pytest.raises(Unreachable, match=r"the folder .*data is in use by another process"):
+        Lock(data)
 
 
 def test_kafkas_tool_reads_snapshots_and_indexes_of_transactions(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from rota.errors import Code, FormatError, Refused
 from rota.formats.batch import Header, Marker, Record, encode, marker, read_header
-from rota.model.config import DAY, INT
+from rota.model.config import DAY, INT, TopicConfig
 from rota.storage import snapshot, transaction
+from rota.storage.log import Log
 from rota.storage.producer import Ended, Producers, Taken, marker_of
 from rota.storage.transaction import Aborted
 from tests.faulty_disk import FaultyDisk
@@ -169,6 +170,38 @@ def test_a_retry_after_a_restart_is_not_stored_twice() -> None:
     assert again.send(3, 2) == 3
     again.refuses(Code.OUT_OF_ORDER_SEQUENCE_NUMBER, 0, 3)  # a snapshot has but the last
     assert again.send(5) == 5
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_a_retry_after_a_kill_is_not_stored_twice(rolled: bool) -> None:
+    disk = FaultyDisk()
+    log = Log.create(disk, "t-0", bytes(16), TopicConfig(), now=NOW)
+    sent = [
+        encode(
+            [Record(0, NOW, None, b"%d" % each)],
+            producer_id=ANN,
+            producer_epoch=0,
+            base_sequence=each,
+        )
+        for each in range(6)
+    ]
+    for each in sent[:5]:
+        log.append(each, NOW)
+        if rolled and each is sent[2]:
+            log.roll(NOW)
+    again = Log.open(
+        disk.kill(),
+        "t-0",
+        TopicConfig(),
+        recovery_point=0,
+        clean=False,
+        report=pytest.fail,
+        now=NOW,
+    )
+    for offset, each in enumerate(sent[2:5], start=2):
+        appended = again.append(each, NOW)
+        assert (appended.base_offset, appended.duplicate) == (offset, True)
+    assert (again.append(sent[5], NOW).base_offset, again.end) == (5, 6)
 
 
 def test_an_open_transaction_holds_the_stable_offset_back() -> None:
