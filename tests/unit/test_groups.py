@@ -101,6 +101,20 @@ def test_no_coordinator_while_the_journal_cannot_be_made(node: GroupNode, peer: 
     assert peer.ask(find(), 2).error_code == Code.NONE
 
 
+def test_without_its_journal_a_broker_forgets_its_groups(node: GroupNode) -> None:
+    first, _ = pair(node)
+    late = Member(node.connect())
+    late.join()
+    node.topics.delete(JOURNAL, node.now)
+    node.advance(0)
+    assert late.peer.answer().error_code == Code.NOT_COORDINATOR
+    assert first.peer.ask(list_groups(), 4).groups == []
+    assert first.beat() is Code.UNKNOWN_MEMBER_ID
+    first.id = ""
+    first.enter()
+    assert state(first.peer) == ("Stable", 1)
+
+
 # restarts
 
 
