@@ -78,7 +78,7 @@ class RealDisk:
         """What is in a folder, sorted; empty if there is no such folder."""
         try:
             return sorted(path.name for path in (self.root / folder).iterdir())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise _told(folder, error) from error
