@@ -57,12 +57,19 @@ class Contestant:
             made.result()
 
 
+def environment() -> dict[str, str]:
+    """As a user has it, whose Python keeps the modules that it has compiled."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+
+
 @contextlib.contextmanager
 def rota(folder: Path) -> Iterator[Contestant]:
     """``rota broker`` on a folder; its last words are thrown away, for nobody reads them."""
     command = [sys.executable, "-m", "rota", "broker", "--data-dir", str(folder), "--port", "0"]
     with tempfile.TemporaryFile() as printed:
-        process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, stdout=printed, stderr=subprocess.STDOUT, env=environment()
+        )
         try:
             yield Contestant(ROTA, _port(process, printed.fileno()), process.pid)
         finally:

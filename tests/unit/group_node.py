@@ -12,6 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
+from uuid import UUID
 
 import kafka.protocol.sasl
 from kafka.protocol import admin, consumer, metadata
@@ -104,7 +105,7 @@ class GroupNode:
         return struct.pack(">qq", 7, next(self._ids))
 
     def _new_text(self) -> str:
-        return f"id{next(self._ids)}"
+        return str(UUID(int=next(self._ids)))
 
     def topic(self, name: str = "t", partitions: int = 4) -> None:
         self.topics.create(name, partitions, {}, self.now)
@@ -159,13 +160,16 @@ class Peer:
         self.connection = connection
         self.answers: deque[bytes] = deque()
         self.closed: str | None = None
+        self.client = b"tester"
         self._asked: deque[tuple[Any, int, int]] = deque()
         self._correlation = 0
 
     def send(self, request: Any, version: int) -> None:
         self._correlation += 1
         self._asked.append((request, version, self._correlation))
-        self.node.happen(Received(self.connection, frame(request, version, self._correlation)))
+        self.node.happen(
+            Received(self.connection, frame(request, version, self._correlation, self.client))
+        )
 
     def send_bytes(self, data: bytes) -> None:
         self.node.happen(Received(self.connection, data))

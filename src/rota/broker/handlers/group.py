@@ -56,12 +56,10 @@ GROUP_KEY, TRANSACTION_KEY = 0, 1
 NOWHERE = (-1, "", -1)
 Found: TypeAlias = tuple[Code, str | None, int, str, int]
 """A code with its text, and a node: its id, host and port."""
-ID_FIRST, NULL_PROTOCOL, SKIP = 4, 7, 9
-"""Versions of JoinGroup: a new member is given its id first; a missing name is null; a leader may
-be told to skip the assignment.
+ONE_TIMEOUT, ID_FIRST, NULL_PROTOCOL, SKIP = 0, 4, 7, 9
+"""Versions of JoinGroup: one timeout for session and rebalance; a new member is given its id first;
+a missing name is null; a leader may be told to skip the assignment.
 """
-NO_TIMEOUT = -1
-"""Of version 0, which has one for session and rebalance."""
 NAMED_PROTOCOL = 5
 """From this SyncGroup on a member says which protocol it means."""
 MANY_LEAVE = 3
@@ -147,7 +145,7 @@ def _refuse_find(call: Call, code: Code) -> Message:
 
 def _join(parts: Parts, call: Call) -> None:
     asked = call.request
-    session, rebalance = asked.session_timeout_ms, asked.rebalance_timeout_ms
+    session = asked.session_timeout_ms
     request = Join(
         group=asked.group_id,
         member_id=asked.member_id,
@@ -155,7 +153,7 @@ def _join(parts: Parts, call: Call) -> None:
         protocol_type=asked.protocol_type,
         protocols=tuple(Protocol(each.name, bytes(each.metadata)) for each in asked.protocols),
         session_timeout=session,
-        rebalance_timeout=session if rebalance == NO_TIMEOUT else rebalance,
+        rebalance_timeout=session if call.version == ONE_TIMEOUT else asked.rebalance_timeout_ms,
         client_id=call.client.client_id,
         client_host=shown_host(call.client.host),
         reason=asked.reason,
