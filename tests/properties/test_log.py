@@ -204,6 +204,6 @@ def check_segments(log: Log) -> None:
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
+    stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
 )
 TestLog = LogMachine.TestCase

@@ -136,3 +136,12 @@ def test_the_space_that_is_missing_is_told_apart(tmp_path: Path) -> None:
         RealDisk(tmp_path).append("full", b"x")
     assert error.value.full
     assert str(error.value) == "full: No space left on device"
+
+
+def test_much_that_is_written_is_all_there(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    for row in range(20):
+        disk.append("a", bytes([row]) * (1 << 20))
+    assert disk.size("a") == 20 << 20
+    assert [disk.read("a", (row << 20) + 5, 1)[0] for row in range(20)] == list(range(20))
+    disk.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rota.errors import Refused
 from rota.formats.batch import read_header
 from rota.model.config import TopicConfig
 from rota.storage.log import Log
@@ -42,6 +43,17 @@ def test_a_log_is_opened_as_it_was_left(clean: bool) -> None:
     assert {path: disk.content(path) for path in disk.paths()} == files
     again.append(sent(b"more"), NOW)
     assert values(again)[-1] == (24, b"more")
+
+
+def test_after_a_clean_stop_even_a_loss_of_power_costs_nothing() -> None:
+    for seed in range(40):
+        disk = FaultyDisk(seed)
+        log = filled(disk)
+        before = state(log)
+        log.close()
+        again = reopen(disk.crash(), clean=True, recovery_point=24, config=CONFIG)
+        assert state(again) == before
+        assert again.newest() == log.newest()
 
 
 def test_a_killed_process_leaves_all_it_has_acknowledged() -> None:
@@ -252,3 +264,25 @@ def test_producers_are_known_again(monkeypatch: pytest.MonkeyPatch) -> None:
         assert again.append(retried, NOW).duplicate
         assert again.end == 12
         assert read_header(again.read(11, 1)).base_offset == 11
+
+
+LARGE = TopicConfig(max_message_bytes=40 << 20)
+
+
+@pytest.mark.parametrize("place", [8, 30, 100, 6 << 20, (9 << 20) + 50])
+def test_a_batch_larger_than_any_window_is_checked_piece_by_piece(place: int) -> None:
+    disk, told = FaultyDisk(), Told()
+    log = create(disk, config=LARGE)
+    log.append(sent(b"a"), NOW)
+    log.append(sent(bytes(9 << 20)), NOW)
+    log.append(sent(b"b"), NOW)
+    first = len(log.read(0, 1))
+    assert [len(each) > 9 << 20 for each in batches(log)] == [False, True, False]
+    assert batches(reopen(disk, told, config=LARGE)) == batches(log)
+    assert not told
+    disk.flip(log_files(disk)[0], 8 * (first + place))
+    with pytest.raises(Refused, match=f"byte {first}: "):
+        log.read(1, 1)
+    again = reopen(disk, told, config=LARGE)
+    assert len(batches(again)) == 1
+    assert f"byte {first}: " in told[0]

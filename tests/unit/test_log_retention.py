@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from rota.errors import DiskError
 from rota.model.config import TopicConfig
 from rota.storage.log import Log
 from tests.faulty_disk import FaultyDisk
@@ -119,3 +122,17 @@ def test_snapshots_go_with_their_segments() -> None:
     log.delete_old(NOW + 4 * HOUR + 1)
     found = [int(path[-29:-9]) for path in disk.paths() if path.endswith(".snapshot")]
     assert found == [3, 4, 5]
+
+
+def test_files_that_cannot_be_removed_are_not_served_any_more() -> None:
+    disk = FaultyDisk()
+    log = hourly(disk, TopicConfig(retention=2 * HOUR))
+    disk.refuse("rename", "*.index")
+    with pytest.raises(DiskError, match="index"):
+        log.delete_old(NOW + 4 * HOUR + 1)
+    assert values(log)[0] == (1, b"1")
+    assert log.delete_old(NOW + 4 * HOUR + 1) == 2
+    assert values(log)[0] == (3, b"3")
+    again = reopen(disk.kill(), log_start=log.start)
+    assert values(again) == values(log)
+    assert bases(again) == [3, 4, 5]

@@ -76,7 +76,7 @@ class Log:
         self._chain = Chain(segments)
         self._dirty_since: int | None = None
         """When the first record was appended that is not flushed."""
-        self._named = False
+        self._named = recovery_point > 0
         """The folder and its names are durable: only by the first flush, as a topic may have many
         partitions."""
 
@@ -309,7 +309,7 @@ class Log:
         old.save()
         for name in (old.log, old.offsets.path, old.times.path):
             self._sync(name)
-        self._snapshot()
+        self._snapshot(durable=True)
         new = self._segment(old.end)
         new.create(now)
         self.disk.sync(self.folder)
@@ -381,17 +381,17 @@ class Log:
     def delete_old(self, now: int) -> int:
         """Removes the segments that retention has no place for; tells how many.
 
-        :raises DiskError: one could not be removed; those before it are gone
+        :raises DiskError: one could not be removed; it is not served any more all the same
         """
         self.producers.expire(now)
         gone = retention.expired(self.segments, self.config, self.start, now)
         if len(gone) == len(self.segments):
             self.roll(now)
         for segment in gone:
-            segment.remove()
-            snapshot.remove(self.disk, self.folder, [segment.base_offset])
             self._chain.drop_first()
             self.start = max(self.start, self.segments[0].base_offset)
+            segment.remove()
+            snapshot.remove(self.disk, self.folder, [segment.base_offset])
         return len(gone)
 
     def swapped(self, bases: Sequence[int]) -> None:
@@ -425,13 +425,13 @@ class Log:
             return
         self.flush()
         self.segments[-1].save()
-        self._snapshot()
+        self._snapshot(durable=False)  # if it is lost with the power, the log is read
 
-    def _snapshot(self) -> None:
+    def _snapshot(self, *, durable: bool) -> None:
         """What is known of producers, so that nobody need read the log for it."""
         end = self.producers.end
         if end and end not in snapshot.offsets(self.disk, self.folder):
-            snapshot.save(self.disk, self.folder, self.producers)
+            snapshot.save(self.disk, self.folder, self.producers, durable=durable)
 
     def __enter__(self) -> Log:
         return self

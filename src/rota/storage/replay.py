@@ -68,7 +68,7 @@ def _read_aborted(segments: Sequence[Segment], row: int) -> list[Aborted]:
 
 def _snapshot_at(segment: Segment) -> Producers | None:
     """Producers as they were where the segment begins, if that was saved."""
-    name = f"{segment.folder}/{segment.base_offset:020}{snapshot.SUFFIX}"
+    name = snapshot.path_of(segment.folder, segment.base_offset)
     size = segment.disk.size(name)
     try:
         return snapshot.unpack(segment.disk.read(name, 0, size)) if size else None

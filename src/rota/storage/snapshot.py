@@ -93,9 +93,18 @@ def _producer(  # noqa: PLR0913, PLR0917, the fields of an entry
     return producer
 
 
-def save(disk: Disk, folder: str, producers: Producers) -> None:
-    """Writes the snapshot of a partition's state as it is."""
-    disk.replace(path_of(folder, producers.end), pack(producers))
+def save(disk: Disk, folder: str, producers: Producers, *, durable: bool = True) -> None:
+    """Writes the snapshot of a partition's state as it is.
+
+    :param durable: it outlives a loss of power
+    """
+    path = path_of(folder, producers.end)
+    if durable:
+        disk.replace(path, pack(producers))
+        return
+    disk.remove(f"{path}.tmp")
+    disk.append(f"{path}.tmp", pack(producers))
+    disk.rename(f"{path}.tmp", path)
 
 
 def load(  # noqa: PLR0913, what bounds the search
