@@ -256,6 +256,8 @@ class FaultyDisk:
         stopped = self._changing()
         where, name = self._above(path)
         copied = bytes(data)
+        if isinstance(where.names.get(name), Folder):
+            raise _error(path, errno.EISDIR)
         temporary = File()
         refused = self._refused("replace", path)
         room = self._room()
@@ -277,11 +279,13 @@ class FaultyDisk:
         stopped = self._changing()
         self._check("rename", path)
         where, name = self._above(path)
-        there, new = self._above(to)
+        there, new = self._above(to, called=path)
         node = where.names.get(name)
         if node is None:
             raise _error(path, errno.ENOENT)
         old = there.names.get(new)
+        if isinstance(old, File) and isinstance(node, Folder):
+            raise _error(path, errno.ENOTDIR)
         if isinstance(old, Folder) and (isinstance(node, File) or old.names):
             raise _error(path, errno.EISDIR if isinstance(node, File) else errno.ENOTEMPTY)
         if not (stopped and self.chance.getrandbits(1)):
@@ -296,7 +300,10 @@ class FaultyDisk:
     def make(self, folder: str) -> None:
         stopped = self._changing()
         self._check("make", folder)
+        if isinstance(self._find(folder), File):
+            raise _error(folder, errno.EEXIST)
         if not (stopped and self.chance.getrandbits(1)):
+            self._above(folder, make=True)
             self._above(f"{folder}/x", make=True)
         if stopped:
             raise Stopped
@@ -322,7 +329,7 @@ class FaultyDisk:
         self._check("sync", path)
         node = self._find(path)
         if node is None:
-            raise _error(path, errno.ENOENT)
+            node = self._file(path)
         if not (stopped and self.chance.getrandbits(1)):
             node.sync()
         if stopped:
@@ -369,12 +376,15 @@ class FaultyDisk:
         return node
 
     def _file(self, path: str) -> File:
-        node = self._find(path)
+        where, name = self._above(path)
+        node = where.names.get(name)
         if not isinstance(node, File):
-            raise _error(path, errno.EISDIR if node else errno.ENOENT)
+            raise _error(path, errno.ENOENT if node is None else errno.EISDIR)
         return node
 
-    def _above(self, path: str, *, make: bool = False) -> tuple[Folder, str]:
+    def _above(
+        self, path: str, *, make: bool = False, called: str | None = None
+    ) -> tuple[Folder, str]:
         *folders, name = path.split("/")
         where = self._root
         for each in folders:
@@ -383,7 +393,7 @@ class FaultyDisk:
                 node = Folder()
                 where.change(**{each: node})
             if not isinstance(node, Folder):
-                raise _error(path, errno.ENOENT)
+                raise _error(called or path, errno.ENOENT if node is None else errno.ENOTDIR)
             where = node
         return where, name
 

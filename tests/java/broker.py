@@ -15,6 +15,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rota.storage.catalog import Catalog, id_text
+from rota.storage.disk import RealDisk
 from tests.java.launcher import CACHE, HERE, fetch, require
 
 LIBS = CACHE / "broker"
@@ -62,11 +64,17 @@ class Broker:
     """A broker that runs until it is stopped, or until this process ends."""
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, str], *, flags: Sequence[str] = QUICK
+        self,
+        folder: Path,
+        settings: Mapping[str, str],
+        *,
+        flags: Sequence[str] = QUICK,
+        taken: Path | None = None,
     ) -> None:
         """Formats a new folder, and starts.
 
         :param flags: of the JVM
+        :param taken: a data folder of Rota's; the broker serves a copy of it
         """
         prepare()
         self._flags = flags
@@ -80,22 +88,46 @@ class Broker:
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "log.dirs": str(folder / "data"),
         }
+        if taken is not None:
+            own["metadata.log.dir"] = str(folder / "metadata")
         lines = [f"{key}={value}\n" for key, value in {**SETTINGS, **own, **settings}.items()]
         self._config = folder / "server.properties"
         self._config.write_text("".join(lines))
-        self._format()
+        if taken is None:
+            self._format()
+        else:
+            self._take(taken)
         self._process = self._start()
         atexit.register(self.stop)
         self._wait()
 
-    def _format(self) -> None:
+    def _format(self, cluster: str | None = None) -> None:
         # "A" in front: an id that starts with a minus would be taken for an option
-        cluster = ("A" + urlsafe_b64encode(uuid.uuid4().bytes).decode())[:22]
+        cluster = cluster or ("A" + urlsafe_b64encode(uuid.uuid4().bytes).decode())[:22]
         command = java("kafka.tools.StorageTool", "format", "--cluster-id", cluster)
-        command += ["--config", str(self._config)]
+        command += ["--ignore-formatted", "--config", str(self._config)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"the log folder was not formatted: {done.stdout}{done.stderr}")
+
+    def _take(self, data: Path) -> None:
+        """Copies a folder, and has the broker begin with the topics of its catalogue."""
+        shutil.copytree(data, self._folder / "data")
+        catalog = Catalog.open(RealDisk(data), lambda problem: None)
+        self._format(catalog.identity.cluster_id)
+        topics = [
+            (
+                each.name,
+                id_text(each.id),
+                str(each.partitions),
+                ";".join(f"{key}={value}" for key, value in each.overrides.items()),
+            )
+            for each in catalog.topics.values()
+        ]
+        program = HERE / "topics" / "BootstrapTopics.java"
+        arguments = [str(self._folder / "metadata"), catalog.identity.directory_id]
+        command = java(str(program), *arguments, *(text for topic in topics for text in topic))
+        subprocess.run(command, capture_output=True, text=True, check=True)
 
     def _start(self) -> subprocess.Popen[bytes]:
         run = java("kafka.Kafka", str(self._config), flags=self._flags)

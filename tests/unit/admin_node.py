@@ -13,10 +13,12 @@ from kafka.protocol.parser import KafkaProtocol
 
 from rota.broker.dispatch import Handler
 from rota.broker.event import Close, ConnectionId, Log, Opened, Received, Send
+from rota.broker.fault import Order
 from rota.broker.groups import Groups
 from rota.broker.handlers import cluster, config, metadata, topic, versions
 from rota.broker.node import Node
 from rota.broker.part import Parts
+from rota.errors import Code
 from rota.model.config import GroupConfig
 from tests.unit.topic_store import NOW, Store
 
@@ -69,6 +71,11 @@ class AdminNode:
                 case Log(_, text):
                     self.said.append(text)
         raise AssertionError("no answer")
+
+    def refuse_all(self, code: Code) -> None:
+        """Every request is answered with this error."""
+        for handler in HANDLERS.values():
+            self.node.faults.order(Order(api=handler.api, left=None, client_id=None, code=code))
 
     def restart(self) -> AdminNode:
         """The next node on what this one has written."""

@@ -53,6 +53,48 @@ def test_both_name_the_path_that_is_not_there(disk: Disk, act: Callable[[Disk], 
         act(disk)
 
 
+ODD = ["file", "folder", "file/x", "folder/x", "none", "none/x"]
+"""A file, a folder, and what is in neither."""
+ACTS: dict[str, Callable[[Disk, str], object]] = {
+    "names": lambda disk, path: disk.names(path),
+    "size": lambda disk, path: disk.size(path),
+    "read": lambda disk, path: disk.read(path, 1, 2),
+    "append": lambda disk, path: disk.append(path, b"more"),
+    "truncate": lambda disk, path: disk.truncate(path, 1),
+    "replace": lambda disk, path: disk.replace(path, b"new"),
+    "rename from": lambda disk, path: disk.rename(path, "other"),
+    "rename a file to": lambda disk, path: disk.rename("loose", path),
+    "rename a folder to": lambda disk, path: disk.rename("empty", path),
+    "make": lambda disk, path: disk.make(path),
+    "remove": lambda disk, path: disk.remove(path),
+    "sync": lambda disk, path: disk.sync(path),
+}
+
+
+def outcome(disk: Disk, act: Callable[[Disk, str], object], path: str) -> tuple[object, object]:
+    """What comes of it, and what is there then."""
+    disk.make("folder")
+    disk.make("empty")
+    disk.append("folder/inside", b"12345")
+    disk.append("file", b"12345")
+    disk.append("loose", b"1")
+    try:
+        given = act(disk, path)
+    except DiskError as error:
+        given = str(error)
+    left = {name: (disk.names(name), disk.size(name)) for name in disk.names("")}
+    return given, left
+
+
+@pytest.mark.parametrize("path", ODD)
+@pytest.mark.parametrize("act", ACTS)
+def test_both_disks_meet_files_folders_and_nothing_alike(
+    act: str, path: str, tmp_path: Path
+) -> None:
+    real = outcome(RealDisk(tmp_path), ACTS[act], path)
+    assert outcome(FaultyDisk(), ACTS[act], path) == real
+
+
 def test_killed_keeps_all_and_a_power_cut_what_was_synced() -> None:
     disk = FaultyDisk()
     disk.make("p")

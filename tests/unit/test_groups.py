@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
+
 import pytest
 
 from rota.broker.event import Woken
 from rota.errors import Code, InputError
+from rota.formats.batch import Marker, records
+from rota.formats.batch import decode as decode_batches
+from rota.formats.journal import decode, encode
 from rota.group.coordinator import journal_partition
-from rota.model.config import DAY, GroupConfig
+from rota.model.config import DAY, BrokerConfig, GroupConfig
+from rota.model.entry import Entry, EpochSaved, OffsetCommitted, OffsetForgotten
 from rota.model.naming import JOURNAL
 from rota.replay.serverlog import Passed, parse
 from tests.unit.group_node import BROKER, GroupNode, Peer
@@ -23,6 +30,7 @@ from tests.unit.group_request import (
     join,
     list_groups,
 )
+from tests.unit.recorded_segment import journal_segments
 
 
 @pytest.fixture
@@ -93,6 +101,20 @@ def test_no_coordinator_while_the_journal_cannot_be_made(node: GroupNode, peer: 
     assert peer.ask(find(), 2).error_code == Code.NONE
 
 
+def test_without_its_journal_a_broker_forgets_its_groups(node: GroupNode) -> None:
+    first, _ = pair(node)
+    late = Member(node.connect())
+    late.join()
+    node.topics.delete(JOURNAL, node.now)
+    node.advance(0)
+    assert late.peer.answer().error_code == Code.NOT_COORDINATOR
+    assert first.peer.ask(list_groups(), 4).groups == []
+    assert first.beat() is Code.UNKNOWN_MEMBER_ID
+    first.id = ""
+    first.enter()
+    assert state(first.peer) == ("Stable", 1)
+
+
 # restarts
 
 
@@ -157,6 +179,73 @@ def test_generations_go_on_after_a_restart(node: GroupNode) -> None:
     first.join()
     again.advance(SESSION)
     assert late.joined().generation_id == 3
+
+
+def test_other_records_of_a_journal_are_passed_over_and_said(node: GroupNode) -> None:
+    first = Member(node.connect())
+    first.enter()
+    mine = journal_partition(GROUP, BROKER.offsets_partitions)
+    strange = [encode(EpochSaved(group="new", epoch=2)), encode(EpochSaved(group="new", epoch=3))]
+    node.topics.append_records(JOURNAL, mine, [*strange, (b"\0\1", b"?")], node.now)
+    again = node.restarted()
+    (passed,) = again.said("Passed over")
+    assert "2 ConsumerGroupMetadata" in passed
+    (unread,) = again.said("cannot be read")
+    assert "1 records cannot be read; the first: offset 4: " in unread
+    first.peer = again.connect()
+    assert first.beat() is Code.NONE
+
+
+def test_a_journal_that_kafka_wrote_is_taken_over() -> None:
+    config = BrokerConfig(offsets_partitions=50)
+    node = GroupNode(config=config)
+    node.connect().ask(find(), 2)
+    for partition, data in journal_segments().items():
+        node.disk.put(f"{JOURNAL}-{partition}/{0:020}.log", data)
+    again = node.restarted(config=config)
+    assert not again.said("cannot be read")
+    assert again.said("Passed over")
+    peer = again.connect()
+    found = {each.group_id for each in peer.ask(list_groups(), 4).groups}
+    for name, offsets in recorded_offsets().items():
+        answer = peer.ask(fetch(None, name), 7)
+        told = {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in answer.topics
+            for each in topic.partitions
+        }
+        assert told == offsets
+        assert name in found or not offsets
+
+
+def recorded_offsets() -> dict[str, dict[tuple[str, int], int]]:
+    """What the recorded journal says of each group's offsets, read record by record."""
+    found: dict[str, dict[tuple[str, int], int]] = {}
+    for data in journal_segments().values():
+        held: dict[int, list[Entry]] = {}
+        columns = decode_batches(data)
+        batches = columns.batches
+        by_batch = groupby(
+            zip(columns.batch.tolist(), records(columns), strict=True), itemgetter(0)
+        )
+        for number, rows in by_batch:
+            producer = int(batches.producer_id[number])
+            if batches.control[number]:
+                entries = held.pop(producer, [])
+                if batches.marker[number] != Marker.COMMIT:
+                    continue
+            else:
+                entries = [decode(record.key or b"", record.value) for _, record in rows]
+                if batches.transactional[number]:
+                    held.setdefault(producer, []).extend(entries)
+                    continue
+            for entry in entries:
+                if isinstance(entry, OffsetCommitted):
+                    offsets = found.setdefault(entry.group, {})
+                    offsets[entry.topic, entry.partition] = entry.offset
+                elif isinstance(entry, OffsetForgotten):
+                    found.setdefault(entry.group, {}).pop((entry.topic, entry.partition), None)
+    return found
 
 
 # members that wait

@@ -81,7 +81,8 @@ def test_after_a_clean_stop_only_the_end_is_read() -> None:
     disk.read = counted  # type: ignore[method-assign]
     again = reopen(disk, clean=True, recovery_point=log.end, config=CONFIG)
     assert again.end == 1_000
-    assert {path for path, _ in reads} == {log_files(disk)[-1]}
+    first, *_, last = log_files(disk)
+    assert {path for path, _ in reads} == {first, last}, "a head, and the end"
     assert sum(size for _, size in reads) < 1_000
 
 
@@ -235,6 +236,35 @@ def test_what_was_to_go_goes(left: str) -> None:
     disk.put(f"t-0/00000000000000000006.index{left}", b"x")
     assert reopen(disk, config=CONFIG).end == log.end
     assert set(disk.paths()) <= set(files)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_list_of_epochs_that_is_wrong_costs_no_record(clean: bool) -> None:
+    path = "t-0/leader-epoch-checkpoint"
+    disk = FaultyDisk()
+    log = filled(disk)
+    before = state(log)
+    log.close()
+    for bit in range(8 * len(disk.content(path))):
+        again = disk.kill()
+        again.flip(path, bit)
+        told = Told()
+        opened = reopen(again, told, clean=clean, recovery_point=0, config=CONFIG)
+        assert state(opened) == before
+        assert opened.epochs.at(0) == opened.epochs.latest == 0
+
+
+def test_one_batch_of_another_epoch_is_damage_not_an_epoch() -> None:
+    path = "t-0/leader-epoch-checkpoint"
+    for batch in range(3):
+        disk, told = FaultyDisk(), Told()
+        log = filled(disk, segment_bytes=10_000)
+        log.close()
+        disk.flip("t-0/00000000000000000000.log", 8 * (batch * SIZE + 15) + 2)
+        disk.remove(path)
+        again = reopen(disk, told, clean=False, recovery_point=0, config=CONFIG)
+        assert again.end == 2 * batch
+        assert any("leader epoch 4, it was 0" in line for line in told)
 
 
 def test_the_leader_epochs_are_found_again() -> None:

@@ -359,3 +359,50 @@ def test_a_log_that_cannot_be_read_stops_the_start_with_its_name() -> None:
     disk.refuse("read", "orders-0/*.log", times=9)
     with pytest.raises(DiskError, match="orders-0/"):
         store.restart()
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["killed", "power cut"])
+def test_a_topic_made_anew_has_nothing_of_the_old_one(power_cut: bool) -> None:
+    """What the checkpoints say of a deleted topic must not hold for one of the same name."""
+    disk = FaultyDisk()
+    store = Store(disk)
+    store.topics.create("orders", 1, {"cleanup.policy": "delete,compact", "flush.ms": "0"}, NOW)
+    for _ in range(5):
+        store.write("orders", 0, b"a", b"b")
+    store.topics.delete_before("orders", 0, 7, NOW)
+    store.folder.save_cleaner_points({("orders", 0): 8})
+    store.wait(BrokerConfig().checkpoint_interval)
+    assert store.folder.recovery_points == {("orders", 0): 10}
+    store.topics.delete("orders", NOW)
+    store.topics.create("orders", 1, {"flush.messages": "1"}, NOW)
+    store.write("orders", 0, b"a", b"b", b"c")
+    again = store.restart(disk.crash(least=True) if power_cut else disk.kill())
+    log = again.topics.log("orders", 0)
+    assert log is not None
+    assert (log.start, log.end) == (0, 3)
+    assert not again.folder.cleaner_points
+    assert again.said == [] or "deleted topics are removed" in again.said[0]
+
+
+def test_a_start_forgets_what_it_knows_of_topics_that_are_not_there() -> None:
+    store = Store()
+    store.folder.save_checkpoints({("orders", 0): 50}, {("orders", 0): 40})
+    again = store.restart()
+    assert (again.folder.recovery_points, again.folder.log_starts) == ({}, {})
+
+
+def test_a_folder_made_anew_is_not_taken_for_the_lost_one() -> None:
+    disk = FaultyDisk()
+    store = Store(disk)
+    store.topics.create("orders", 1, {"flush.ms": "0"}, NOW)
+    store.write("orders", 0, *[b"a"] * 10)
+    store.topics.delete_before("orders", 0, 7, NOW)
+    store.wait(BrokerConfig().checkpoint_interval)
+    disk.remove("orders-0")
+    again = store.restart(disk.kill())
+    assert again.folder.recovery_points == {("orders", 0): 0}
+    again.write("orders", 0, b"b", b"c")
+    assert again.restart().ends() == {"orders": [2]}
+    log = again.restart().topics.log("orders", 0)
+    assert log is not None
+    assert log.start == 0

@@ -277,8 +277,14 @@ class Groups:
         self._run(shard, TimerFired(key), now)
 
     def _topic_deleted(self, topic: Topic, now: int) -> None:
-        for shard in self._shards:
-            self._run(shard, TopicsDeleted(((topic.name, topic.id),)), now)
+        if topic.name != JOURNAL:
+            for shard in self._shards:
+                self._run(shard, TopicsDeleted(((topic.name, topic.id),)), now)
+            return
+        shards, self._shards = self._shards, []
+        for shard in shards:
+            self._alarms.stop(("moved", shard.number))
+            self._run(shard, Unloaded(), now)
 
     # commands
 

@@ -86,16 +86,43 @@ class Housekeeping:
             with self._said(f"deleting old segments of {name}-{partition}"):
                 log.delete_old(now)
 
-    def checkpoint(self, now: int) -> None:
-        """Saves up to where each log is on the disk, and where it begins."""
+    def checkpoint(self, _: int) -> None:
+        """Saves where logs are, from time to time."""
+        with self._said("saving the recovery points"):
+            self.save_points()
+
+    def save_points(self) -> None:
+        """Saves up to where each log is on the disk, and where it begins.
+
+        :raises DiskError: this could not be done
+        """
         points: dict[tuple[str, int], int] = {}
         starts: dict[tuple[str, int], int] = {}
         for name, partition, log in self._logs():
             points[name, partition] = log.recovery_point
             if log.start > 0:
                 starts[name, partition] = log.start
-        with self._said("saving the recovery points"):
+        if (points, starts) != (self._folder.recovery_points, self._folder.log_starts):
             self._folder.save_checkpoints(points, starts)
+
+    def forget_points(self, name: str) -> None:
+        """Nothing is known any more of a deleted topic: one that is made anew has its name.
+
+        Its records would else count as deleted, or as safe on the disk.
+
+        :raises DiskError: this could not be saved
+        """
+        points, starts = self._folder.recovery_points, self._folder.log_starts
+        if any(topic == name for topic, _ in (*points, *starts)):
+            self._folder.save_checkpoints(
+                {where: offset for where, offset in points.items() if where[0] != name},
+                {where: offset for where, offset in starts.items() if where[0] != name},
+            )
+        cleaned = self._folder.cleaner_points
+        if any(topic == name for topic, _ in cleaned):
+            self._folder.save_cleaner_points(
+                {where: offset for where, offset in cleaned.items() if where[0] != name}
+            )
 
     # Compaction
 

@@ -35,6 +35,9 @@ def open_topics(means: Means, now: int) -> Topics:
         for log in topic.logs:
             for producer_id, _ in log.producers:
                 means.folder.catalog.avoid_producer_id(producer_id)
+    # A log that was cut or made anew ends before its old recovery point: what is written there next
+    # would count as safe on the disk, and be trusted after a crash.
+    topics.housekeeping.save_points()
     topics.housekeeping.start(now)
     if doomed:
         topics.housekeeping.remove_later(doomed, now)

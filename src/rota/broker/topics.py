@@ -142,7 +142,8 @@ class Topics:
         """The partition begins at this offset from now on; this outlives a crash."""
         log = self._known(name, partition)
         log.delete_before(offset)
-        self.housekeeping.checkpoint(now)
+        with _stored():
+            self.housekeeping.save_points()
         self._tell(name, partition)
 
     def watch(self, name: str, partition: int, watcher: Watcher) -> None:
@@ -304,6 +305,8 @@ class Topics:
         made: list[Log] = []
         with _stored():
             try:
+                if not topic.logs:
+                    self.housekeeping.forget_points(topic.name)
                 made.extend(self._make(topic, each, now) for each in range(topic.partitions, count))
                 self._catalog.put(
                     Entry(
@@ -363,7 +366,7 @@ class Topics:
         self.housekeeping.close()
         for _, _, log in self._logs():
             log.close()
-        self.housekeeping.checkpoint(now)
+        self.housekeeping.save_points()
         self._folder.mark_clean()
 
 

@@ -8,7 +8,7 @@ not sound, the rest is removed and said, and indexes and producers are made anew
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from rota.storage.disk import Disk
 from rota.storage.epoch import Epochs
 from rota.storage.index import INTERVAL, Indexer
 from rota.storage.producer import Producers
-from rota.storage.scan import Damage, Frame, read_head, scan
+from rota.storage.scan import Damage, Frame, Head, read_head, scan
 from rota.storage.segment import FARTHEST, Segment, path
 from rota.storage.transaction import Aborted
 
@@ -55,8 +55,8 @@ def load(disk: Disk, folder: str, known: Known, report: Callable[[str], None]) -
     leftover.clear(disk, folder, report)
     epochs = epoch.load(disk, folder, report)
     segments = _segments(disk, folder, epochs, known, report)
-    if epochs is None:
-        epochs = _find_epochs(disk, folder, segments)
+    if epochs is None or not _confirmed(epochs, segments):
+        epochs = _make_epochs(disk, folder, epochs, segments, report)
         for each in segments:
             each.epochs = epochs
     loading = _Loading(disk, folder, segments, known, report)
@@ -317,15 +317,54 @@ class _Loading:
         del self._segments[row:end]
 
 
-def _find_epochs(disk: Disk, folder: str, segments: Sequence[Segment]) -> Epochs:
-    """The leader epochs, from every batch there is; saved for the next time."""
+def _confirmed(epochs: Epochs, segments: Sequence[Segment]) -> bool:
+    """Does the log have what the list of epochs says? No checksum covers that."""
+    bases = [each.base_offset for each in segments]
+    for known, start in epochs.entries:
+        for segment in segments[max(bisect_right(bases, start) - 1, 0) :]:
+            if start <= segment.base_offset:
+                head = read_head(segment.disk, segment.log, 0)
+            else:
+                head = next(_heads(segment, start), None)
+            if head is not None:
+                if head.leader_epoch != known:
+                    return False
+                break
+    return True
+
+
+def _make_epochs(
+    disk: Disk,
+    folder: str,
+    listed: Epochs | None,
+    segments: Sequence[Segment],
+    report: Callable[[str], None],
+) -> Epochs:
+    """The leader epochs, from every batch there is; saved for the next time.
+
+    They only rise. So one batch alone that has a higher one than those behind it is damaged.
+    """
     entries: list[tuple[int, int]] = []
-    for segment in segments:
-        with suppress(Damage):  # of that, others tell
-            for batch in segment.scan():
-                head = batch.head
-                if not entries or head.leader_epoch > entries[-1][0]:
-                    entries.append((head.leader_epoch, head.base_offset))
-    entries = entries or [(0, segments[0].base_offset)]
-    disk.replace(f"{folder}/{epoch.NAME}", epoch.pack(entries))
-    return Epochs(entries)
+    alone = False
+    for head in (head for segment in segments for head in _heads(segment, 0)):
+        if alone and head.leader_epoch < entries[-1][0]:
+            entries.pop()
+        alone = not entries or head.leader_epoch > entries[-1][0]
+        if alone:
+            entries.append((head.leader_epoch, head.base_offset))
+    found = Epochs(entries or [(0, segments[0].base_offset)])
+    if listed is not None:
+        if all(found.at(start) == known for known, start in listed.entries):
+            return listed
+        report(f"{folder}/{epoch.NAME}: {listed.entries}, the log has {found.entries}; made anew")
+    disk.replace(f"{folder}/{epoch.NAME}", epoch.pack(found.entries))
+    return found
+
+
+def _heads(segment: Segment, start: int) -> Iterator[Head]:
+    """Of the batches that reach an offset or go beyond it, up to the first that is damaged."""
+    frame = Frame(segment.disk, segment.log, segment.size, None, None)
+    with suppress(Damage):  # of that, others tell
+        for batch in scan(frame, 0, segment.base_offset):
+            if batch.head.last_offset >= start:
+                yield batch.head

@@ -80,7 +80,8 @@ def finish_swap(disk: Disk, folder: str, report: Callable[[str], None]) -> None:
     for name in swaps:  # a Kafka renames the log first
         if disk.size(f"{folder}/{name}") is not None:
             disk.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix(SWAP)}")
-    disk.remove(f"{folder}/{NOTE}")
+    if NOTE in bases:
+        disk.remove(f"{folder}/{NOTE}")
 
 
 def _finish(disk: Disk, folder: str, base: int, replaced: Iterable[int]) -> None:
