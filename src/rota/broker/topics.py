@@ -383,6 +383,9 @@ def check_count(partitions: int) -> None:
 
 def check_growth(topic: Topic, count: int) -> None:
     """Raises Refused if a topic cannot be given more partitions up to this many."""
+    if topic.name == JOURNAL:
+        text = f"{JOURNAL} keeps its {topic.partitions} partitions: they say where a group is"
+        raise Refused(Code.INVALID_PARTITIONS, text)
     if count <= topic.partitions:
         raise Refused(
             Code.INVALID_PARTITIONS,
