@@ -277,8 +277,18 @@ class Groups:
         self._run(shard, TimerFired(key), now)
 
     def _topic_deleted(self, topic: Topic, now: int) -> None:
+        if topic.name == JOURNAL:
+            return self._journal_deleted(now)
         for shard in self._shards:
             self._run(shard, TopicsDeleted(((topic.name, topic.id),)), now)
+        return None
+
+    def _journal_deleted(self, now: int) -> None:
+        """All groups are gone, as in Kafka; the next who looks for one gets a new journal."""
+        gone, self._shards = self._shards, []
+        for shard in gone:
+            self._alarms.stop(("moved", shard.number))
+            self._run(shard, Unloaded(), now)
 
     # commands
 
