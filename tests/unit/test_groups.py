@@ -14,7 +14,8 @@ from rota.formats.batch import decode as decode_batches
 from rota.formats.journal import decode, encode
 from rota.group.coordinator import journal_partition
 from rota.model.config import DAY, BrokerConfig, GroupConfig
-from rota.model.entry import Entry, EpochSaved, OffsetCommitted, OffsetForgotten
+from rota.model.entry import Entry, OffsetCommitted, OffsetForgotten
+from rota.model.modern import EpochSaved
 from rota.model.naming import JOURNAL
 from rota.model.reply import DescribeGroupsReply, FetchOffsetsReply, ListGroupsReply
 from rota.model.request import DescribeGroups, FetchOffsets, ListGroups
