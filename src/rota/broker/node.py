@@ -27,7 +27,7 @@ from rota.broker.event import (
     Send,
     Woken,
 )
-from rota.broker.fault import Faults
+from rota.broker.fault import Faults, api_name
 from rota.broker.part import ERROR, WARNING, Parts
 from rota.errors import Code, FormatError, Refused
 from rota.formats.buffer import Bytes
@@ -36,6 +36,7 @@ from rota.wire.message import Head, Message, read_head, read_request, write_resp
 
 BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 """What a client may ask before it has logged in, where it must."""
+LOGIN = " (is the client's security.protocol SASL_PLAINTEXT or SASL_SSL?)"
 _LENGTH = struct.Struct(">i")
 
 
@@ -117,14 +118,14 @@ class Node:
 
     def _received(self, client: Client, frame: Bytes, now: int) -> None:
         if client.raw is not None:
-            return self._token(client, client.raw, frame)
+            return self._token(client, client.raw, frame, now)
         try:
             head = read_head(frame)
             handler = self._handler(head)
             if handler is None:
                 return self._refuse_version(client, head)
             if self._login_needed and client.user is None and handler.api not in BEFORE_LOGIN:
-                return self._drop(client, f"{handler.api.name} before logging in")
+                return self._drop(client, f"{api_name(handler.api)} before logging in{LOGIN}")
             client.client_id = head.client_id or ""
             request = read_request(handler.api, head.version, frame, head.size)
         except FormatError as error:
@@ -141,14 +142,20 @@ class Node:
         )
         return self._call(handler, call)
 
-    def _token(self, client: Client, take: Callable[[bytes], bytes], frame: Bytes) -> None:
+    def _token(
+        self, client: Client, take: Callable[[bytes], bytes], frame: Bytes, now: int
+    ) -> None:
         """A frame without a head, as part of a login; so is the answer."""
         try:
             reply = take(bytes(frame))
         except Refused as error:
-            return self._drop(client, str(error))
+            reason, name = str(error), ("login", client.connection)
+            client.gone = partial(self.parts.alarms.stop, name)
+            self.parts.alarms.start(
+                name, now + self.parts.config.login_pause, lambda _: self._drop(client, reason)
+            )
+            return
         self._commands.append(Send(client.connection, _LENGTH.pack(len(reply)) + reply))
-        return None
 
     def _call(self, handler: Handler, call: Call) -> None:
         answer = partial(self._answer, handler, call)
