@@ -110,9 +110,8 @@ def test_a_write_torn_at_any_byte_is_cut_off(size: int) -> None:
             assert not told
 
 
-@pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("row", [0, 5, 11])
-def test_a_flipped_bit_anywhere_in_a_batch_ends_the_log_before_it(row: int, clean: bool) -> None:
+def test_a_flipped_bit_anywhere_in_a_batch_ends_the_log_before_it(row: int) -> None:
     whole = FaultyDisk()
     log = filled(whole, segment_bytes=10_000)
     good = batches(log)
@@ -121,11 +120,41 @@ def test_a_flipped_bit_anywhere_in_a_batch_ends_the_log_before_it(row: int, clea
     for bit in range(8 * SIZE * row, 8 * SIZE * (row + 1), 3):
         disk, told = whole.kill(), Told()
         disk.flip(path, bit)
-        again = reopen(disk, told, clean=clean, recovery_point=24 if clean else 0, config=CONFIG)
-        if not clean or row == 11:
-            assert batches(again) == good[:row], bit
-            assert f"{path}: byte {row * SIZE}: " in told[0], bit
+        again = reopen(disk, told, clean=False, recovery_point=0, config=CONFIG)
+        assert batches(again) == good[:row], bit
+        assert f"{path}: byte {row * SIZE}: " in told[0], bit
         assert again.append(sent(b"x"), NOW).base_offset == again.end - 1
+
+
+@pytest.mark.parametrize("row", [0, 5, 11])
+def test_damage_after_a_clean_stop_costs_no_offset(row: int) -> None:
+    whole = FaultyDisk()
+    log = filled(whole, segment_bytes=10_000)
+    good = batches(log)
+    log.close()
+    path = log_files(whole)[0]
+    for bit in range(8 * SIZE * row, 8 * SIZE * (row + 1), 3):
+        disk, told = whole.kill(), Told()
+        disk.flip(path, bit)
+        again = reopen(disk, told, clean=True, recovery_point=24, config=CONFIG)
+        assert again.append(sent(b"x"), NOW).base_offset == 24, bit
+        assert values(again, 24) == [(24, b"x")]
+        with pytest.raises(Refused, match=f"byte {row * SIZE}"):
+            again.read(2 * row, 10_000)
+        assert any(f"{path}: byte {row * SIZE}: " in line for line in told), bit
+        if row:
+            assert bytes(again.read(0, SIZE * row)) == b"".join(good[:row])
+
+
+def test_a_clean_log_that_lost_its_end_gives_no_offset_twice() -> None:
+    for size in range(0, 12 * SIZE, SIZE // 3):
+        disk, told = FaultyDisk(), Told()
+        log = filled(disk, segment_bytes=10_000)
+        log.close()
+        disk.truncate(log_files(disk)[0], size)
+        again = reopen(disk, told, clean=True, recovery_point=24, config=CONFIG)
+        assert again.append(sent(b"x"), NOW).base_offset == 24
+        assert told
 
 
 def test_what_follows_damage_is_removed_and_said() -> None:
@@ -163,7 +192,7 @@ def test_flushed_records_that_are_gone_are_told_of() -> None:
     path = log_files(disk)[-1]
     disk.put(path, disk.content(path)[:-SIZE])
     reopen(disk, told, recovery_point=log.recovery_point, config=CONFIG)
-    assert told == [f"{path}: ends at offset 22, 24 was flushed"]
+    assert told == [f"{path}: byte {2 * SIZE}: ends at offset 22, 24 was flushed"]
 
 
 def test_a_segment_that_begins_too_early_is_removed() -> None:

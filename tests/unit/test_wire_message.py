@@ -32,6 +32,7 @@ from rota.wire.message import (
     write_request,
     write_response,
 )
+from rota.wire.record import MessageClass
 
 TOPIC_ID = bytes(range(16))
 
@@ -312,6 +313,19 @@ def test_the_librarys_clients_are_not_imported() -> None:
     assert done.stdout.strip() == "False"
 
 
+def test_a_class_is_made_when_it_is_first_used() -> None:
+    heartbeat: Any = MessageClass("HeartbeatRequest")
+    assert "made" not in vars(heartbeat)
+    made = heartbeat(group_id="g")
+    assert made.group_id == "g"
+    assert isinstance(made, heartbeat)
+    assert type(made) is heartbeat.made
+    fetch: Any = MessageClass("FetchResponse")
+    assert fetch.FetchableTopicResponse is fetch.made.FetchableTopicResponse
+    with pytest.raises(AttributeError, match="NoSuchStruct"):
+        fetch.NoSuchStruct  # noqa: B018
+
+
 def test_where_the_library_is_missing_its_name_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -321,11 +335,11 @@ def test_where_the_library_is_missing_its_name_is_said(
     schema.folder.cache_clear()
     try:
         with pytest.raises(Unreachable, match=r"kafka-python 3.*pip install 'rota\[broker\]'"):
-            schema.load("FetchRequest")
+            schema.require(["FetchRequest"])
     finally:
         schema.folder.cache_clear()
 
 
 def test_a_schema_that_the_library_does_not_have_is_named() -> None:
     with pytest.raises(Unreachable, match="no schema of NoSuchRequest"):
-        schema.load("NoSuchRequest")
+        schema.require(["FetchRequest", "NoSuchRequest"])

@@ -31,7 +31,7 @@ class Disk(Protocol):
     """Files, as storage needs them; the tests have one that tears, loses and flips."""
 
     def names(self, folder: str) -> list[str]:
-        """What is in a folder, sorted; empty if there is no such folder, be it that it is a file."""
+        """What is in a folder, sorted; empty if there is no such folder, or it is a file."""
 
     def size(self, path: str) -> int | None:
         """Of a file, in bytes; None if there is none."""
