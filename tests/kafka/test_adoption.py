@@ -38,7 +38,7 @@ def kafka(tmp_path: Path) -> Iterator[Broker]:
     running.stop()
 
 
-def client(port: int) -> dict[str, object]:
+def client(port: int) -> dict[str, str | int | float | bool]:
     return {"bootstrap.servers": f"127.0.0.1:{port}"}
 
 
