@@ -109,6 +109,7 @@ def test_a_kafkas_folder_there_and_back(kafka: Broker, tmp_path: Path) -> None:
         broker.clock.advance(301)
         assert {topic: len(broker.read(topic)) for topic in TOPICS} == dict.fromkeys(TOPICS, COUNT)
         broker.produce("kept", "of Rota's")
+        broker.create_topic("new")
     assert (data / "meta.properties").read_bytes() == meta
     kafka.restart()
     assert read(kafka.port) == {"kept": COUNT + 1, "latest": COUNT}
@@ -116,6 +117,13 @@ def test_a_kafkas_folder_there_and_back(kafka: Broker, tmp_path: Path) -> None:
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("billing")])
     offsets = asked["billing"]
     assert [each.offset for each in offsets.result(WAIT).topic_partitions] == [7]
+    admin.create_topics([NewTopic("later", 2, 1)])["later"].result(WAIT)
+    assert not (data / "new-0").exists()  # a Kafka sets aside what it does not know
+    kafka.shut_down()
+    with pytest.raises(InputError, match="was last written by a Kafka"):
+        rota.Broker(let_go(data)).start()
+    with rota.Broker(data, adopt=True) as broker:
+        assert broker.topics == {**TOPICS, "later": 2}
 
 
 def test_a_kafka_that_was_killed_keeps_its_folder(kafka: Broker, tmp_path: Path) -> None:
