@@ -33,8 +33,9 @@ lint: $(READY)   ## ruff, mypy strict, import-linter
 bench: $(READY)  ## speed and memory beside Java, franz-go and kafka-python
 	@$(BIN)/python -m bench
 
-docs: $(READY)   ## docs/tables.md, out of the tables' declarations
+docs: $(READY)   ## docs/tables.md out of the tables' declarations, docs/clients.md out of the tests
 	@$(BIN)/python docs/generate_tables.py
+	@PYTHONPATH=. $(BIN)/python docs/generate_clients.py
 
 nightly: lint    ## everything, with many more seeds and examples
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly"

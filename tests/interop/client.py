@@ -31,6 +31,8 @@ class Client:
     strategies: tuple[str, ...]
     lacks: dict[str, str] = field(default_factory=dict)
     """Cases for which it has nothing to call, and why."""
+    leader_rejoins: bool = False
+    """A static member that led its group asks for a rebalance when it is back."""
     tools: str | None = None
     """The version of the command-line tools that come with it."""
 
@@ -192,6 +194,6 @@ OLD = Client(
 )
 JAVA_3 = Client("Java 3.9", functools.partial(_java, "3.9"), ALL, tools="3.9")
 JAVA_4 = Client("Java 4.3", functools.partial(_java, "4.3"), ALL, tools="4.3")
-FRANZ = Client("franz-go", _franz, ALL)
+FRANZ = Client("franz-go", _franz, ALL, leader_rejoins=True)
 
 CLIENTS = (KAFKA_PYTHON, AIOKAFKA, CONFLUENT, OLD, JAVA_3, JAVA_4, FRANZ)

@@ -10,18 +10,20 @@ from collections.abc import Iterable
 from functools import singledispatch
 
 from rota.model.entry import (
+    Entry,
+    GroupForgotten,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetForgotten,
+)
+from rota.model.modern import (
     CurrentForgotten,
     CurrentSaved,
     CurrentTopic,
-    Entry,
     EpochForgotten,
     EpochSaved,
-    GroupForgotten,
-    GroupSaved,
     MembershipForgotten,
     MembershipSaved,
-    OffsetCommitted,
-    OffsetForgotten,
     RegexForgotten,
     RegexSaved,
     TargetEpochForgotten,

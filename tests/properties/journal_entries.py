@@ -7,7 +7,15 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from rota.model.entry import ClassicEntry, Entry, Foreign, ModernEntry, OffsetCommitted
+from rota.model.entry import (
+    ClassicEntry,
+    Entry,
+    Foreign,
+    OffsetCommitted,
+)
+from rota.model.modern import (
+    ModernEntry,
+)
 
 WIDE = {"offset", "metadata_hash", "version", "timestamp"}
 """Fields of 64 bits, and those whose names end in one of these; all others have 32, states 8."""

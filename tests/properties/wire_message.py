@@ -70,7 +70,7 @@ def _one(top: type[Record], field: Field, version: int, rng: random.Random) -> A
 def _text(rng: random.Random) -> str:
     size = rng.choice((0, 1, 5, 12, 31, 32, 126, 127, 128, 200))
     alphabet = rng.choice(ALPHABETS) + ALPHABETS[0]
-    return "".join(rng.choice(alphabet) for _ in range(size))
+    return "".join(rng.choices(alphabet, k=size))
 
 
 VALUES: dict[str, Callable[[random.Random], Any]] = {

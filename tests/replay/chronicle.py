@@ -6,22 +6,24 @@ from collections.abc import Mapping, Sequence
 
 from rota.formats import assignment, subscription
 from rota.model.entry import (
+    Entry,
+    GroupForgotten,
+    GroupSaved,
+    SavedMember,
+)
+from rota.model.membership import Assignment, Subscription
+from rota.model.modern import (
     CurrentForgotten,
     CurrentSaved,
     CurrentTopic,
-    Entry,
     EpochSaved,
-    GroupForgotten,
-    GroupSaved,
     MembershipForgotten,
     MembershipSaved,
-    SavedMember,
     TargetEpochSaved,
     TargetForgotten,
     TargetSaved,
     TargetTopic,
 )
-from rota.model.membership import Assignment, Subscription
 from rota.model.topic import Partitions
 from rota.replay.fact import Mark, Written
 from rota.replay.timeline import Timeline, read, steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.model.entry import (
+from rota.model.modern import (
     EpochForgotten,
     SavedTopic,
     TargetEpochForgotten,

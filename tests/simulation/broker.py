@@ -56,6 +56,7 @@ CONFIG = BrokerConfig(offsets_partitions=1, offsets_segment_bytes=8_192)
 """One coordinator, and segments that are soon full, so that they are compacted."""
 HANDLERS = {each.api: each for module in (group, offset) for each in module.HANDLERS}
 PROBED = {"probe": 1}
+NEVER = 1 << 60
 
 
 class Broker(node.Node):
@@ -136,7 +137,8 @@ class Broker(node.Node):
     def stop(self) -> None:
         if self.coordinator is None:
             return
-        self._disk = self._disk.kill()
+        gone, self._disk = self._disk, self._disk.kill()
+        gone.stop_at(NEVER)  # what the dead process held may be thrown away in peace
         self._node = self._running = None
         self._connections.clear()
         self._links.clear()

@@ -340,11 +340,15 @@ def test_a_members_session_ends_on_order(broker: Broker, client: RawClient, name
 def test_a_coordinator_moves(broker: Broker, client: RawClient) -> None:
     member = join(client, "g")
     broker.move_coordinator("g")
-    assert broker.group("g").state == "Moved"
+    assert broker.group("g").state == "Stable"
+    assert broker.committed("g") == {}
+    assert broker.groups == {"g": "Stable"}
     assert heartbeat(client, "g", member) == Code.NOT_COORDINATOR
     client.ask(Api.FIND_COORDINATOR, 2, FindCoordinatorRequest(key="g", key_type=0))
     assert heartbeat(client, "g", member) == 0
     assert broker.group("g").state == "Stable"
+    with pytest.raises(InputError, match="there is no group 'h'; groups are: g"):
+        broker.move_coordinator("h")
 
 
 # Faults

@@ -13,7 +13,10 @@ from rota.formats import assignment, journal
 from rota.group.coordinator import Coordinator
 from rota.group.event import Answer, Loaded, LoadStarted, Requested
 from rota.model.config import GroupConfig
-from rota.model.entry import EpochForgotten, EpochSaved
+from rota.model.modern import (
+    EpochForgotten,
+    EpochSaved,
+)
 from rota.model.reply import DescribedGroup, DescribeGroupsReply, HeartbeatReply
 from rota.model.request import DescribeGroups, Heartbeat
 

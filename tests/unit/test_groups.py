@@ -8,14 +8,17 @@ from operator import itemgetter
 import pytest
 
 from rota.broker.event import Woken
-from rota.errors import Code, InputError
+from rota.errors import Code, InputError, Refused
 from rota.formats.batch import Marker, records
 from rota.formats.batch import decode as decode_batches
 from rota.formats.journal import decode, encode
 from rota.group.coordinator import journal_partition
 from rota.model.config import DAY, BrokerConfig, GroupConfig
-from rota.model.entry import Entry, EpochSaved, OffsetCommitted, OffsetForgotten
+from rota.model.entry import Entry, OffsetCommitted, OffsetForgotten
+from rota.model.modern import EpochSaved
 from rota.model.naming import JOURNAL
+from rota.model.reply import DescribeGroupsReply, FetchOffsetsReply, ListGroupsReply
+from rota.model.request import DescribeGroups, FetchOffsets, ListGroups
 from rota.replay.serverlog import Passed, parse
 from tests.unit.group_node import BROKER, GroupNode, Peer
 from tests.unit.group_request import (
@@ -105,6 +108,8 @@ def test_without_its_journal_a_broker_forgets_its_groups(node: GroupNode) -> Non
     first, _ = pair(node)
     late = Member(node.connect())
     late.join()
+    with pytest.raises(Refused, match="keeps its 3 partitions"):
+        node.topics.grow(JOURNAL, 4, node.now)
     node.topics.delete(JOURNAL, node.now)
     node.advance(0)
     assert late.peer.answer().error_code == Code.NOT_COORDINATOR
@@ -312,6 +317,33 @@ def test_a_group_is_moved(node: GroupNode) -> None:
     assert second.commit(1) is Code.NONE
 
 
+def test_the_owner_sees_a_moved_group_without_bringing_it_back(node: GroupNode) -> None:
+    first, second = pair(node)
+    first.commit(3)
+    node.groups.move(GROUP, node.now)
+    described = node.groups.look(DescribeGroups(groups=(GROUP, "none")), node.now)
+    assert isinstance(described, DescribeGroupsReply)
+    assert [(each.state, len(each.members)) for each in described.groups] == [
+        ("Stable", 2),
+        ("Dead", 0),
+    ]
+    listed = node.groups.look(ListGroups(), node.now)
+    assert isinstance(listed, ListGroupsReply)
+    assert [each.group for each in listed.groups] == [GROUP]
+    fetched = node.groups.look(FetchOffsets(group=GROUP), node.now)
+    assert isinstance(fetched, FetchOffsetsReply)
+    assert [each.offset for each in fetched.offsets.values() if each] == [3]
+    assert first.beat() is Code.NOT_COORDINATOR
+    node.groups.expire(GROUP, second.id, node.now)
+    assert first.beat() is Code.REBALANCE_IN_PROGRESS
+
+
+def test_to_look_makes_no_journal(node: GroupNode) -> None:
+    for request in (DescribeGroups(groups=("g",)), FetchOffsets(group="g"), ListGroups()):
+        node.groups.look(request, node.now)
+    assert node.topics.get(JOURNAL) is None
+
+
 def test_a_moved_group_comes_back_by_itself(node: GroupNode) -> None:
     first, _ = pair(node)
     node.groups.move(GROUP, node.now)
@@ -432,3 +464,16 @@ def test_a_jump_of_the_clock_is_not_made_up_for(node: GroupNode) -> None:
     node.happen(Woken())
     assert state(first.peer) == ("Empty", 0)
     assert (node.node.next_alarm() or 0) > node.now
+
+
+# what is too long
+
+
+def test_a_name_too_long_for_a_member_id_is_refused(node: GroupNode) -> None:
+    first = Member(node.connect())
+    first.enter()
+    peer = node.connect()
+    assert peer.ask(join(group_instance_id="s" * 32_760), 6).error_code == Code.INVALID_REQUEST
+    peer.client = b"x" * 32_760
+    assert peer.ask(join(), 6).error_code == Code.INVALID_REQUEST
+    assert first.beat() is Code.NONE

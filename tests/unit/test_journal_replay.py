@@ -18,13 +18,15 @@ from rota.model.config import GroupConfig
 from rota.model.entry import (
     ClassicEntry,
     Entry,
-    EpochSaved,
     Foreign,
     GroupForgotten,
     GroupSaved,
     OffsetCommitted,
     OffsetForgotten,
     SavedMember,
+)
+from rota.model.modern import (
+    EpochSaved,
 )
 
 NOW = 1_750_000_000_000

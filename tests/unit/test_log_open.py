@@ -81,7 +81,8 @@ def test_after_a_clean_stop_only_the_end_is_read() -> None:
     disk.read = counted  # type: ignore[method-assign]
     again = reopen(disk, clean=True, recovery_point=log.end, config=CONFIG)
     assert again.end == 1_000
-    assert {path for path, _ in reads} == {log_files(disk)[-1]}
+    first, *_, last = log_files(disk)
+    assert {path for path, _ in reads} == {first, last}, "a head, and the end"
     assert sum(size for _, size in reads) < 1_000
 
 
@@ -109,9 +110,8 @@ def test_a_write_torn_at_any_byte_is_cut_off(size: int) -> None:
             assert not told
 
 
-@pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("row", [0, 5, 11])
-def test_a_flipped_bit_anywhere_in_a_batch_ends_the_log_before_it(row: int, clean: bool) -> None:
+def test_a_flipped_bit_anywhere_in_a_batch_ends_the_log_before_it(row: int) -> None:
     whole = FaultyDisk()
     log = filled(whole, segment_bytes=10_000)
     good = batches(log)
@@ -120,11 +120,41 @@ def test_a_flipped_bit_anywhere_in_a_batch_ends_the_log_before_it(row: int, clea
     for bit in range(8 * SIZE * row, 8 * SIZE * (row + 1), 3):
         disk, told = whole.kill(), Told()
         disk.flip(path, bit)
-        again = reopen(disk, told, clean=clean, recovery_point=24 if clean else 0, config=CONFIG)
-        if not clean or row == 11:
-            assert batches(again) == good[:row], bit
-            assert f"{path}: byte {row * SIZE}: " in told[0], bit
+        again = reopen(disk, told, clean=False, recovery_point=0, config=CONFIG)
+        assert batches(again) == good[:row], bit
+        assert f"{path}: byte {row * SIZE}: " in told[0], bit
         assert again.append(sent(b"x"), NOW).base_offset == again.end - 1
+
+
+@pytest.mark.parametrize("row", [0, 5, 11])
+def test_damage_after_a_clean_stop_costs_no_offset(row: int) -> None:
+    whole = FaultyDisk()
+    log = filled(whole, segment_bytes=10_000)
+    good = batches(log)
+    log.close()
+    path = log_files(whole)[0]
+    for bit in range(8 * SIZE * row, 8 * SIZE * (row + 1), 3):
+        disk, told = whole.kill(), Told()
+        disk.flip(path, bit)
+        again = reopen(disk, told, clean=True, recovery_point=24, config=CONFIG)
+        assert again.append(sent(b"x"), NOW).base_offset == 24, bit
+        assert values(again, 24) == [(24, b"x")]
+        with pytest.raises(Refused, match=f"byte {row * SIZE}"):
+            again.read(2 * row, 10_000)
+        assert any(f"{path}: byte {row * SIZE}: " in line for line in told), bit
+        if row:
+            assert bytes(again.read(0, SIZE * row)) == b"".join(good[:row])
+
+
+def test_a_clean_log_that_lost_its_end_gives_no_offset_twice() -> None:
+    for size in range(0, 12 * SIZE, SIZE // 3):
+        disk, told = FaultyDisk(), Told()
+        log = filled(disk, segment_bytes=10_000)
+        log.close()
+        disk.truncate(log_files(disk)[0], size)
+        again = reopen(disk, told, clean=True, recovery_point=24, config=CONFIG)
+        assert again.append(sent(b"x"), NOW).base_offset == 24
+        assert told
 
 
 def test_what_follows_damage_is_removed_and_said() -> None:
@@ -162,7 +192,7 @@ def test_flushed_records_that_are_gone_are_told_of() -> None:
     path = log_files(disk)[-1]
     disk.put(path, disk.content(path)[:-SIZE])
     reopen(disk, told, recovery_point=log.recovery_point, config=CONFIG)
-    assert told == [f"{path}: ends at offset 22, 24 was flushed"]
+    assert told == [f"{path}: byte {2 * SIZE}: ends at offset 22, 24 was flushed"]
 
 
 def test_a_segment_that_begins_too_early_is_removed() -> None:
@@ -235,6 +265,35 @@ def test_what_was_to_go_goes(left: str) -> None:
     disk.put(f"t-0/00000000000000000006.index{left}", b"x")
     assert reopen(disk, config=CONFIG).end == log.end
     assert set(disk.paths()) <= set(files)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_list_of_epochs_that_is_wrong_costs_no_record(clean: bool) -> None:
+    path = "t-0/leader-epoch-checkpoint"
+    disk = FaultyDisk()
+    log = filled(disk)
+    before = state(log)
+    log.close()
+    for bit in range(8 * len(disk.content(path))):
+        again = disk.kill()
+        again.flip(path, bit)
+        told = Told()
+        opened = reopen(again, told, clean=clean, recovery_point=0, config=CONFIG)
+        assert state(opened) == before
+        assert opened.epochs.at(0) == opened.epochs.latest == 0
+
+
+def test_one_batch_of_another_epoch_is_damage_not_an_epoch() -> None:
+    path = "t-0/leader-epoch-checkpoint"
+    for batch in range(3):
+        disk, told = FaultyDisk(), Told()
+        log = filled(disk, segment_bytes=10_000)
+        log.close()
+        disk.flip("t-0/00000000000000000000.log", 8 * (batch * SIZE + 15) + 2)
+        disk.remove(path)
+        again = reopen(disk, told, clean=False, recovery_point=0, config=CONFIG)
+        assert again.end == 2 * batch
+        assert any("leader epoch 4, it was 0" in line for line in told)
 
 
 def test_the_leader_epochs_are_found_again() -> None:

@@ -109,6 +109,12 @@ def test_old_clients_say_how_long_offsets_are_kept(node: GroupNode, version: int
     assert stored(peer) == {}
 
 
+def test_for_ever_is_long_enough(peer: Peer) -> None:
+    request = commit({("t", 0): 1}, retention=2**63 - 1)
+    assert codes(peer.ask(request, 2)) == {("t", 0): Code.NONE}
+    assert stored(peer) == {("t", 0): 1}
+
+
 @pytest.mark.parametrize("version", FETCHES)
 def test_offsets_are_fetched(peer: Peer, version: int) -> None:
     peer.ask(commit({("t", 1): 7}), 8)

@@ -20,6 +20,8 @@ from rota.errors import UnknownStrategy
 from rota.formats.journal import decode
 from rota.model.entry import (
     Entry,
+)
+from rota.model.modern import (
     MembershipForgotten,
     MembershipSaved,
     RegexSaved,

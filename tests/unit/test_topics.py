@@ -225,6 +225,18 @@ def test_old_segments_are_deleted() -> None:
     assert store.restart().topics.log("orders", 0).start == 2  # type: ignore[union-attr]
 
 
+def test_a_segment_ends_where_its_index_is_full() -> None:
+    store = Store()
+    settings = {"segment.index.bytes": "32", "index.interval.bytes": "100"}
+    store.topics.create("orders", 1, settings, NOW)
+    for _ in range(20):
+        store.write("orders", 0, b"x" * 100)
+    log = store.topics.log("orders", 0)
+    assert log is not None
+    assert len(log.segments) > 3
+    assert store.restart().ends() == {"orders": [20]}
+
+
 def test_what_was_written_is_flushed_in_time() -> None:
     store = Store()
     store.topics.create("orders", 1, {"flush.ms": "100"}, NOW)

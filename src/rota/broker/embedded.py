@@ -292,7 +292,7 @@ class Broker:
         Members are answered NOT_COORDINATOR until they look for it again; then it is loaded from
         its journal, without a rebalance.
         """
-        self._run(lambda node: node.parts.groups.move(group, self._clock.now()))
+        self._run(lambda node: inside.move(node.parts, group, self._clock.now()))
 
     # Faults
 

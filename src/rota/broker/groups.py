@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias, assert_never
 
@@ -53,7 +54,14 @@ from rota.model.reply import (
     ListGroupsReply,
     Reply,
 )
-from rota.model.request import DeleteGroups, DescribeGroups, Join, ListGroups, Request
+from rota.model.request import (
+    DeleteGroups,
+    DescribeGroups,
+    FetchOffsets,
+    Join,
+    ListGroups,
+    Request,
+)
 from rota.sim.brokerlog import GroupLog
 
 MOVING = 10_000
@@ -195,6 +203,45 @@ class Groups:
             self._log(ERROR, f"{JOURNAL} cannot be made: {error}")
             then(refused(request, Code.COORDINATOR_NOT_AVAILABLE))
 
+    def look(self, request: DescribeGroups | FetchOffsets | ListGroups, now: int) -> Reply:
+        """What is so, for the broker's owner: also of groups that were moved away, and stay so."""
+        match request:
+            case FetchOffsets():
+                return _told(self._here(request.group, now), request, now)
+            case DescribeGroups():
+                described: list[DescribedGroup] = []
+                for name in request.groups:
+                    reply = _told(self._here(name, now), replace(request, groups=(name,)), now)
+                    assert isinstance(reply, DescribeGroupsReply)
+                    described.extend(reply.groups)
+                return DescribeGroupsReply(groups=tuple(described))
+            case ListGroups():
+                listed: list[ListedGroup] = []
+                for shard in self._shards:
+                    reply = _told(self._present(shard, now), request, now)
+                    assert isinstance(reply, ListGroupsReply)
+                    listed.extend(reply.groups)
+                return ListGroupsReply(groups=tuple(sorted(listed, key=lambda each: each.group)))
+            case _:
+                assert_never(request)
+
+    def _here(self, group: str, now: int) -> Coordinator:
+        if not self._shards:
+            return Coordinator(self.config, self._new_id)
+        return self._present(self._shard(group, now), now)
+
+    def _present(self, shard: Shard, now: int) -> Coordinator:
+        """A partition's coordinator; of one that was moved, as another broker would have it."""
+        if not shard.moved:
+            return shard.coordinator
+        log = self._topics.log(JOURNAL, shard.number)
+        assert log is not None
+        copy = Coordinator(self.config, self._new_id)
+        copy.handle(LoadStarted(), now)
+        journal.replay(log, copy.replay)
+        copy.handle(Loaded(), now)
+        return copy
+
     def _request(self, shard: Shard, request: Request, then: Then, now: int) -> None:
         self._tokens += 1
         self._waiting[self._tokens] = request, then
@@ -258,17 +305,15 @@ class Groups:
 
         :raises InputError: there is no such member
         """
-        shard = self._shard(group, now)
-        known: list[str] = []
-
-        def described(reply: Reply) -> None:
-            assert isinstance(reply, DescribeGroupsReply)
-            known.extend(member.member_id for member in reply.groups[0].members)
-
-        self._request(shard, DescribeGroups(groups=(group,)), described, now)
+        reply = self.look(DescribeGroups(groups=(group,)), now)
+        assert isinstance(reply, DescribeGroupsReply)
+        known = [member.member_id for member in reply.groups[0].members]
         if member_id not in known:
             there = ", ".join(known) or "none"
             raise InputError(f"group {group!r} has no member {member_id!r}; its members: {there}")
+        shard = self._shard(group, now)
+        if shard.moved:
+            self._load(shard, now)
         key = TimerKey(TimerKind.SESSION, group, member_id)
         self._alarms.stop((shard.number, key))
         self._run(shard, TimerFired(key), now)
@@ -339,7 +384,8 @@ class Groups:
             pairs = list(map(encode, append.entries))
             self._topics.append_records(JOURNAL, shard.number, pairs, now)
         except FormatError as error:
-            return self._failed(shard, Code.UNKNOWN, error)
+            self._say(shard, WARNING, f"A request is refused, for it has no room here: {error}")
+            return Code.UNKNOWN
         except DiskError as error:
             return self._failed(shard, Code.KAFKA_STORAGE_ERROR, error)
         except Refused as error:
@@ -369,6 +415,13 @@ class Groups:
         """In the form of Kafka's broker, so that whatever reads its log reads this one too."""
         where = f"id={self._node_id} topic={JOURNAL} partition={shard.number}"
         self._log(level, f"[GroupCoordinator {where}] {text}")
+
+
+def _told(coordinator: Coordinator, request: Request, now: int) -> Reply:
+    """The answer to a request that only reads: it is given at once, and nothing else follows."""
+    (answer,) = coordinator.handle(Requested(0, request), now)
+    assert isinstance(answer, Answer)
+    return answer.reply
 
 
 def _group_log(shard: Shard, group: str) -> GroupLog:

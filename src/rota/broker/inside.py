@@ -23,7 +23,7 @@ from rota.model.reply import (
     ListGroupsReply,
     Reply,
 )
-from rota.model.request import CONSUMER, DescribeGroups, FetchOffsets, ListGroups, Request
+from rota.model.request import CONSUMER, DescribeGroups, FetchOffsets, ListGroups
 from rota.model.topic import TopicPartition
 
 Text: TypeAlias = bytes | str | None
@@ -68,7 +68,7 @@ class Group:
     name: str
     state: str
     """``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable``; ``Dead``: there is no
-    such group; ``Moved``: its coordinator was moved, and nobody has looked for it since."""
+    such group."""
     strategy: str
     members: tuple[GroupMember, ...]
 
@@ -194,7 +194,7 @@ def group(parts: Parts, name: str, now: int) -> Group:
     (found,) = _ask(parts, asked, DescribeGroupsReply, now).groups
     return Group(
         name=name,
-        state="Moved" if found.code is Code.NOT_COORDINATOR else found.state,
+        state=found.state,
         strategy=found.protocol,
         members=tuple(_member(found, each) for each in found.members),
     )
@@ -203,7 +203,7 @@ def group(parts: Parts, name: str, now: int) -> Group:
 def committed(parts: Parts, name: str, now: int) -> dict[TopicPartition, int]:
     """The offsets that a group has committed."""
     reply = _ask(parts, FetchOffsets(group=name), FetchOffsetsReply, now)
-    if reply.code:
+    if reply.code:  # its part of the journal is damaged
         raise Refused(reply.code, f"the offsets of group {name!r}: {reply.code.name}")
     found = {where: each.offset for where, each in reply.offsets.items() if each is not None}
     return dict(sorted(found.items()))
@@ -225,10 +225,18 @@ def expire(parts: Parts, member: str, name: str | None, now: int) -> None:
     parts.groups.expire(where, one.id, now)
 
 
-def _ask(parts: Parts, request: Request, kind: type[R], now: int) -> R:
-    replies: list[Reply] = []
-    parts.groups.ask(request, replies.append, now)
-    (reply,) = replies
+def move(parts: Parts, name: str, now: int) -> None:
+    """Takes a group away from its coordinator."""
+    known = groups(parts, now)
+    if name not in known:
+        raise InputError(f"there is no group {name!r}; groups are: {', '.join(known) or 'none'}")
+    parts.groups.move(name, now)
+
+
+def _ask(
+    parts: Parts, request: DescribeGroups | FetchOffsets | ListGroups, kind: type[R], now: int
+) -> R:
+    reply = parts.groups.look(request, now)
     assert isinstance(reply, kind)
     return reply
 

@@ -383,10 +383,19 @@ def check_count(partitions: int) -> None:
 
 def check_growth(topic: Topic, count: int) -> None:
     """Raises Refused if a topic cannot be given more partitions up to this many."""
+    if topic.name == JOURNAL:
+        text = f"{JOURNAL} keeps its {topic.partitions} partitions: they say where a group is"
+        raise Refused(Code.INVALID_PARTITIONS, text)
     if count <= topic.partitions:
         raise Refused(
             Code.INVALID_PARTITIONS,
             f"{topic.name!r} has {topic.partitions} partitions, and cannot be given {count}",
+        )
+    if topic.name == JOURNAL:  # a group's partition is its hash by their number
+        raise Refused(
+            Code.INVALID_PARTITIONS,
+            f"{topic.name!r} keeps its {topic.partitions} partitions: with more of them, groups "
+            "would lose their offsets",
         )
     check_count(count)
 

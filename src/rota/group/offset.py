@@ -8,6 +8,7 @@ from rota.errors import Code
 from rota.group.classic import Group
 from rota.group.state import State
 from rota.group.turn import Turn, answerable
+from rota.model.config import LONG
 from rota.model.entry import NO_TIMESTAMP, OffsetCommitted, OffsetForgotten
 from rota.model.offset import NO_EPOCH, OffsetAndMetadata
 from rota.model.reply import CommitReply, DeleteOffsetsReply, FetchOffsetsReply
@@ -79,7 +80,7 @@ def _entry(
         leader_epoch=NO_EPOCH if given.leader_epoch is None else given.leader_epoch,
         metadata=given.metadata,
         commit_timestamp=now,
-        expire_timestamp=NO_TIMESTAMP if retention is None else now + retention,
+        expire_timestamp=NO_TIMESTAMP if retention is None else min(now + retention, LONG),
         topic_id=known_id(request.topic_ids.get(partition.topic)),
     )
 

@@ -111,7 +111,6 @@ class TopicConfig:
 
     cleanup_policy: str = _choice("cleanup.policy", "delete", "compact", "compact,delete", "")
     delete_retention: int = _number("delete.retention.ms", DAY, most=LONG)
-    file_delete_delay: int = _number("file.delete.delay.ms", MINUTE, most=LONG)
     flush_messages: int = _number("flush.messages", LONG, least=1, most=LONG)
     flush_interval: int = _number("flush.ms", LONG, most=LONG)
     index_interval: int = _number("index.interval.bytes", 4_096)

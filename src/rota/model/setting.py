@@ -152,7 +152,6 @@ _LOCAL = "Rota has no remote storage"
 _BROKER: Mapping[str, tuple[str, ...]] = {
     "cleanup.policy": _log("cleanup.policy"),
     "delete.retention.ms": _log("cleaner.delete.retention.ms"),
-    "file.delete.delay.ms": _log("segment.delete.delay.ms"),
     "flush.messages": _log("flush.interval.messages"),
     "flush.ms": _log("flush.interval.ms", "flush.scheduler.interval.ms"),
     "index.interval.bytes": _log("index.interval.bytes"),
@@ -173,7 +172,6 @@ _BROKER: Mapping[str, tuple[str, ...]] = {
 _ABOUT: Mapping[str, str] = {
     "cleanup.policy": "What becomes of old segments: deleted, compacted by key, both, or kept.",
     "delete.retention.ms": "How long a compacted topic keeps the mark that a key was deleted.",
-    "file.delete.delay.ms": "How long a deleted segment's files stay on the disk.",
     "flush.messages": "After so many records, what was written is forced to the disk.",
     "flush.ms": "At the latest after this time, what was written is forced to the disk.",
     "index.interval.bytes": "How many bytes of a log one entry of its offset index stands for.",
@@ -238,6 +236,13 @@ def _idle() -> Iterable[Setting]:
             broker=(key,),
             about=f"Of no effect while compression.type is not {codec}.",
         )
+    yield Setting(
+        key="file.delete.delay.ms",
+        kind=Kind.LONG,
+        default=60_000,
+        broker=_log("segment.delete.delay.ms"),
+        about="Of no effect: the files of a deleted segment are removed at once.",
+    )
     for side in ("follower", "leader"):
         yield Setting(
             key=f"{side}.replication.throttled.replicas",

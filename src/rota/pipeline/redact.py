@@ -21,22 +21,24 @@ from rota.errors import FormatError
 from rota.formats import assignment, subscription
 from rota.formats.version import HIGHEST_VERSION
 from rota.model.entry import (
-    ClassicMembership,
-    CurrentForgotten,
-    CurrentSaved,
     Entry,
-    EpochForgotten,
-    EpochSaved,
     Foreign,
     GroupForgotten,
     GroupSaved,
-    MembershipForgotten,
-    MembershipSaved,
     OffsetCommitted,
     OffsetForgotten,
+    SavedMember,
+)
+from rota.model.modern import (
+    ClassicMembership,
+    CurrentForgotten,
+    CurrentSaved,
+    EpochForgotten,
+    EpochSaved,
+    MembershipForgotten,
+    MembershipSaved,
     RegexForgotten,
     RegexSaved,
-    SavedMember,
     TargetEpochForgotten,
     TargetEpochSaved,
     TargetForgotten,

@@ -13,7 +13,7 @@ from operator import is_
 
 from rota.assignors import server
 from rota.formats.javahash import hash_map_order
-from rota.model.entry import (
+from rota.model.modern import (
     CurrentForgotten,
     CurrentSaved,
     CurrentTopic,

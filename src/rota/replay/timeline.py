@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rota.model.entry import (
-    EpochForgotten,
     Foreign,
     GroupForgotten,
     GroupSaved,
-    MembershipSaved,
     OffsetCommitted,
     OffsetForgotten,
+)
+from rota.model.modern import (
+    EpochForgotten,
+    MembershipSaved,
     TopicsSaved,
 )
 from rota.replay.classic import Classic, is_new

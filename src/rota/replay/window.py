@@ -24,13 +24,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rota.model.entry import (
-    CurrentForgotten,
-    CurrentSaved,
     Entry,
-    EpochForgotten,
-    EpochSaved,
     GroupForgotten,
     GroupSaved,
+)
+from rota.model.modern import (
+    CurrentForgotten,
+    CurrentSaved,
+    EpochForgotten,
+    EpochSaved,
     MembershipForgotten,
     MembershipSaved,
     RegexForgotten,

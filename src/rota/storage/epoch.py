@@ -29,6 +29,11 @@ class Epochs:
         """The one epoch, if there is but one."""
 
     @property
+    def entries(self) -> list[tuple[int, int]]:
+        """Epochs and their first offsets."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    @property
     def latest(self) -> int:
         """The epoch of what is written now."""
         return self._epochs[-1]

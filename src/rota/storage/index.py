@@ -108,10 +108,9 @@ class Entries:
         """Of the file, in bytes."""
         return self._count * self._entry.size
 
-    @property
-    def full(self) -> bool:
-        """No room for two entries more."""
-        return self.size + 2 * self._entry.size > MOST
+    def has_room(self, most: int) -> bool:
+        """May two entries more be added to a file of so many bytes at most?"""
+        return self.size + 2 * self._entry.size <= min(most, MOST)
 
     def at_or_below(self, key: int) -> int:
         """The row of the last entry whose key is no more than this one; -1: there is none."""

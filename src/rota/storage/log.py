@@ -256,10 +256,10 @@ class Log:
             self._dirty_since = now
 
     def _is_full(self, segment: Segment, size: int, head: Head, now: int) -> bool:
-        most = self._segment_bytes or self.config.segment_bytes
-        if not segment.has_room(size, head.last_offset, most):
-            return segment.size > 0
         config = self.config
+        most = self._segment_bytes or config.segment_bytes
+        if not segment.has_room(size, head.last_offset, most, config.segment_index_bytes):
+            return segment.size > 0
         # of a compacted topic nothing may stay dirty longer (KIP-354)
         lag = config.max_compaction_lag if config.compacted else config.segment_age
         return segment.aged(head.max_timestamp, now) > min(config.segment_age, lag)

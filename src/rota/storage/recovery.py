@@ -8,7 +8,7 @@ not sound, the rest is removed and said, and indexes and producers are made anew
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from rota.storage.disk import Disk
 from rota.storage.epoch import Epochs
 from rota.storage.index import INTERVAL, Indexer
 from rota.storage.producer import Producers
-from rota.storage.scan import Damage, Frame, read_head, scan
+from rota.storage.scan import Damage, Frame, Head, read_head, scan
 from rota.storage.segment import FARTHEST, Segment, path
 from rota.storage.transaction import Aborted
 
@@ -55,8 +55,8 @@ def load(disk: Disk, folder: str, known: Known, report: Callable[[str], None]) -
     leftover.clear(disk, folder, report)
     epochs = epoch.load(disk, folder, report)
     segments = _segments(disk, folder, epochs, known, report)
-    if epochs is None:
-        epochs = _find_epochs(disk, folder, segments)
+    if epochs is None or not _confirmed(epochs, segments):
+        epochs = _make_epochs(disk, folder, epochs, segments, report)
         for each in segments:
             each.epochs = epochs
     loading = _Loading(disk, folder, segments, known, report)
@@ -123,10 +123,13 @@ class _Loading:
         last = len(self._segments) - 1
         first = last
         if self._known.clean:
-            problem = self._resume(self._segments[last])
+            try:
+                problem = self._resume(self._segments[last])
+            except Damage as damage:
+                problem = self._go_on_behind(damage)
             if problem is None:
-                self._load_producers(self._segments[last].end)
-                self._replay(self._segments[last].end)
+                self._load_producers(self._segments[-1].end)
+                self._replay(self._segments[-1].end)
                 return
             self._report(f"{problem}; the segment is read anew")
             self.damaged = True
@@ -157,8 +160,37 @@ class _Loading:
         self.producers = Producers(self._known.expiration)
         self.producers.end = offset
 
+    def _go_on_behind(self, damage: Damage) -> str | None:
+        """Keeps a damaged segment whose end is known, and goes on in a new one; else says why not.
+
+        What is behind the damage was flushed, and offsets that were given must not be given again:
+        consumers would take other records for those that they have.
+        """
+        segment, end = self._segments[-1], self._known.recovery_point
+        if end <= segment.base_offset:
+            return str(damage)
+        self._report(f"{damage}; nothing of it is served, and the log goes on at offset {end}")
+        segment.end = end
+        segment.seal()
+        new = Segment(
+            self._disk,
+            self._folder,
+            end,
+            epochs=segment.epochs,
+            interval=self._known.interval,
+            report=self._report,
+        )
+        new.create(self._known.now)
+        self._segments.append(new)
+        return None
+
     def _resume(self, segment: Segment) -> str | None:
-        """Goes on writing a segment, of which only the end is read; tells what is not sound."""
+        """Goes on writing a segment, of which only the end is read.
+
+        Tells what is wrong with its indexes.
+
+        :raises Damage: its end is not sound, or not there
+        """
         segment.indexer = Indexer(segment.base_offset, self._known.interval)
         problem = segment.offsets.load(hold=True, limit=max(segment.size - 1, 0))
         if problem is not None:
@@ -179,21 +211,22 @@ class _Loading:
         return self._read_end(segment, position, newest)
 
     def _read_end(self, segment: Segment, position: int, newest: int) -> str | None:
-        """Finds the end of a segment from its last entry on; tells what is not sound."""
+        """Finds the end of a segment from its last entry on.
+
+        :raises Damage: it is not sound, or ends early
+        """
         expected = self._known.recovery_point
         after = expected if expected > segment.base_offset else None
         frame = Frame(self._disk, segment.log, segment.size, segment.epochs, after)
         end = segment.base_offset
-        try:
-            for batch in scan(frame, position, None if position else end):
-                end = batch.head.last_offset + 1
-                if batch.head.max_timestamp > newest:
-                    return f"{segment.times.path}: its last entry is not of the newest batch"
-        except Damage as damage:
-            return str(damage)
-        segment.end = end
+        for batch in scan(frame, position, None if position else end):
+            end = batch.head.last_offset + 1
+            if batch.head.max_timestamp > newest:
+                return f"{segment.times.path}: its last entry is not of the newest batch"
         if end < expected:
-            self._report(f"{segment.log}: ends at offset {end}, {expected} was flushed")
+            text = f"ends at offset {end}, {expected} was flushed"
+            raise Damage(segment.log, segment.size, text)
+        segment.end = end
         return None
 
     def _load_producers(self, end: int) -> None:
@@ -243,14 +276,20 @@ class _Loading:
             damage = self._recover(segment, last=row == len(segments) - 1)
             if damage is not None:
                 self._drop(row + 1, f"the one before it ends at offset {segment.end - 1}")
-                self._cut(segment, damage)
+                if not self._known.clean:
+                    self._cut(segment, damage)
             before = segment
             row += 1
         last = segments[-1]
         last.end = self.producers.end
         if last.end < self._known.recovery_point:
-            expected = self._known.recovery_point
-            self._report(f"{last.log}: ends at offset {last.end}, {expected} was flushed")
+            text = f"ends at offset {last.end}, {self._known.recovery_point} was flushed"
+            early = Damage(last.log, last.size, text)
+            if self._known.clean:
+                last.save()
+                self._go_on_behind(early)
+            else:
+                self._report(str(early))
 
     def _recover(self, segment: Segment, *, last: bool) -> Damage | None:
         """Reads a segment, and makes its indexes; tells where it stops to be sound."""
@@ -317,15 +356,54 @@ class _Loading:
         del self._segments[row:end]
 
 
-def _find_epochs(disk: Disk, folder: str, segments: Sequence[Segment]) -> Epochs:
-    """The leader epochs, from every batch there is; saved for the next time."""
+def _confirmed(epochs: Epochs, segments: Sequence[Segment]) -> bool:
+    """Does the log have what the list of epochs says? No checksum covers that."""
+    bases = [each.base_offset for each in segments]
+    for known, start in epochs.entries:
+        for segment in segments[max(bisect_right(bases, start) - 1, 0) :]:
+            if start <= segment.base_offset:
+                head = read_head(segment.disk, segment.log, 0)
+            else:
+                head = next(_heads(segment, start), None)
+            if head is not None:
+                if head.leader_epoch != known:
+                    return False
+                break
+    return True
+
+
+def _make_epochs(
+    disk: Disk,
+    folder: str,
+    listed: Epochs | None,
+    segments: Sequence[Segment],
+    report: Callable[[str], None],
+) -> Epochs:
+    """The leader epochs, from every batch there is; saved for the next time.
+
+    They only rise. So one batch alone that has a higher one than those behind it is damaged.
+    """
     entries: list[tuple[int, int]] = []
-    for segment in segments:
-        with suppress(Damage):  # of that, others tell
-            for batch in segment.scan():
-                head = batch.head
-                if not entries or head.leader_epoch > entries[-1][0]:
-                    entries.append((head.leader_epoch, head.base_offset))
-    entries = entries or [(0, segments[0].base_offset)]
-    disk.replace(f"{folder}/{epoch.NAME}", epoch.pack(entries))
-    return Epochs(entries)
+    alone = False
+    for head in (head for segment in segments for head in _heads(segment, 0)):
+        if alone and head.leader_epoch < entries[-1][0]:
+            entries.pop()
+        alone = not entries or head.leader_epoch > entries[-1][0]
+        if alone:
+            entries.append((head.leader_epoch, head.base_offset))
+    found = Epochs(entries or [(0, segments[0].base_offset)])
+    if listed is not None:
+        if all(found.at(start) == known for known, start in listed.entries):
+            return listed
+        report(f"{folder}/{epoch.NAME}: {listed.entries}, the log has {found.entries}; made anew")
+    disk.replace(f"{folder}/{epoch.NAME}", epoch.pack(found.entries))
+    return found
+
+
+def _heads(segment: Segment, start: int) -> Iterator[Head]:
+    """Of the batches that reach an offset or go beyond it, up to the first that is damaged."""
+    frame = Frame(segment.disk, segment.log, segment.size, None, None)
+    with suppress(Damage):  # of that, others tell
+        for batch in scan(frame, 0, segment.base_offset):
+            if batch.head.last_offset >= start:
+                yield batch.head

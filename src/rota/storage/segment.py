@@ -135,13 +135,17 @@ class Segment:
             self.first_timestamp = -1 if head is None else head.max_timestamp
         return timestamp - self.first_timestamp if self.first_timestamp >= 0 else now - self.made
 
-    def has_room(self, size: int, last_offset: int, most: int) -> bool:
-        """May a batch of this size be appended?"""
+    def has_room(self, size: int, last_offset: int, most: int, index_bytes: int) -> bool:
+        """May a batch of this size be appended?
+
+        :param most: bytes of the log
+        :param index_bytes: of either index
+        """
         return (
             self.size + size <= most
             and last_offset - self.base_offset <= FARTHEST
-            and not self.offsets.full
-            and not self.times.full
+            and self.offsets.has_room(index_bytes)
+            and self.times.has_room(index_bytes)
         )
 
     def save(self) -> None:

@@ -65,12 +65,15 @@ class _Writer:
     def begin(self) -> None:
         self._out.line(f"room = {MOST_ELEMENTS}")
 
-    def end(self, found: str) -> None:
+    def end(self, found: str, *, exact: bool = False) -> None:
+        """The end of a message, or of a tagged field, which must have the size that it says.
+
+        What comes after a message is skipped, as in Kafka: librdkafka's request for the metadata
+        of all topics ends with three bytes too many.
+        """
         self._flush()
-        # What comes after a message is skipped, as in Kafka: librdkafka's request for the metadata
-        # of all topics ends with three bytes too many.
-        with self._out.block("if pos > end:"):
-            self._out.line("refuse_end(pos - end)")
+        with self._out.block(f"if pos {'!=' if exact else '>'} end:"):
+            self._out.line("refuse_end(end - pos)")
         self._out.line(f"return {found}")
 
     def struct(self, struct: Struct, made: type[Record]) -> str:
@@ -220,7 +223,7 @@ class _Writer:
         inner.begin()
         with source.about(f"{self._out.path}.{field.name}".lstrip(".")):
             inner.field(field, "found")
-            inner.end("found")
+            inner.end("found", exact=True)
         return field.name, source.function(f"decode tag {field.name} v{self._version}")
 
     def _number(self, one: str, target: str) -> None:
@@ -283,8 +286,10 @@ def _claim(number: int, what: str, left: int) -> str:
     return f"is said to have {number} {what}, in {max(left, 0)} bytes that are left"
 
 
-def _refuse_end(missing: int) -> NoReturn:
-    raise FormatError(f"{missing} bytes are missing")
+def _refuse_end(left: int) -> NoReturn:
+    if left > 0:
+        raise FormatError(f"is followed by {left} bytes too many")
+    raise FormatError(f"goes {-left} bytes beyond its end")
 
 
 def _refuse_tag(data: Bytes, pos: int, end: int) -> NoReturn:  # noqa: ARG001 as those that read one

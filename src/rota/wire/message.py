@@ -7,6 +7,7 @@ none. Records in a message that was read are a view of its frame.
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -16,7 +17,7 @@ from rota.wire import schema
 from rota.wire.api import Api
 from rota.wire.decoder import Decode, decoder, skip_tags
 from rota.wire.encoder import Encode, encoder
-from rota.wire.record import Record, message_class
+from rota.wire.record import MessageClass, Record
 from rota.wire.source import field_at
 
 Message: TypeAlias = Any
@@ -26,16 +27,13 @@ Pair: TypeAlias = tuple[Any, Any]
 NO_ID: Final = schema.NO_ID
 """The id of no topic."""
 
-_classes: dict[Api, Pair] = {}
+_classes: dict[int, tuple[MessageClass, MessageClass]] = {}
 
 
 def _classes_of(api: Api) -> Pair:
     """The classes of an API's request and response."""
     name = "".join(word.capitalize() for word in api.name.split("_"))
-    _classes[api] = (
-        message_class(schema.load(f"{name}Request")),
-        message_class(schema.load(f"{name}Response")),
-    )
+    _classes[api] = (MessageClass(f"{name}Request"), MessageClass(f"{name}Response"))
     return _classes[api]
 
 
@@ -77,7 +75,7 @@ DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse = _classes_of(
 )
 
 _HEAD = struct.Struct(">hhih")
-_FLEXIBLE: Final = {int(api): pair[0].SCHEMA.flexible for api, pair in _classes.items()}
+schema.require(made.name for pair in _classes.values() for made in pair)
 _decoders: dict[tuple[type[Record], int], Decode] = {}
 _encoders: dict[tuple[type[Record], int], Encode] = {}
 
@@ -105,7 +103,7 @@ def read_head(frame: Bytes) -> Head:
     if length < -1 or size > len(frame):
         raise FormatError(f"its client id is said to have {length} bytes")
     client_id = None if length < 0 else str(frame[_HEAD.size : size], "utf-8", "replace")
-    if api in _FLEXIBLE and version in _FLEXIBLE[api]:
+    if api in _classes and version in _flexible(api):
         try:
             tags = frame[size]
             size = skip_tags(frame, size + 1, len(frame), tags) if tags else size + 1
@@ -119,7 +117,7 @@ def read_request(api: Api, version: int, frame: Bytes, start: int) -> Message:
 
     :raises FormatError: it does not follow its schema, or something is left behind it
     """
-    return _read(_classes[api][0], version, frame, start)
+    return _read(_classes[api][0].made, version, frame, start)
 
 
 def read_response(api: Api, version: int, frame: Bytes) -> tuple[int, Message]:
@@ -132,7 +130,7 @@ def read_response(api: Api, version: int, frame: Bytes) -> tuple[int, Message]:
         start = skip_tags(frame, 5, len(frame), frame[4]) if _long_head(api, version) else 4
     except (FormatError, IndexError):
         raise FormatError("a response's header is cut") from None
-    return correlation, _read(_classes[api][1], version, frame, start)
+    return correlation, _read(_classes[api][1].made, version, frame, start)
 
 
 def write_request(head: Head, request: Message) -> bytearray:
@@ -141,7 +139,7 @@ def write_request(head: Head, request: Message) -> bytearray:
     encoded = b"" if name is None else name.encode()
     size = -1 if name is None else len(encoded)
     out = bytearray(4) + _HEAD.pack(head.api, head.version, head.correlation, size) + encoded
-    if head.version in _FLEXIBLE[head.api]:
+    if head.version in _flexible(head.api):
         out.append(0)
     return _write(request, head.version, out)
 
@@ -154,9 +152,15 @@ def write_response(api: Api, version: int, correlation: int, response: Message) 
     return _write(response, version, out)
 
 
+@functools.cache
+def _flexible(api: int) -> schema.Versions:
+    """The versions of an API that have tagged fields."""
+    return _classes[api][0].made.SCHEMA.flexible
+
+
 def _long_head(api: Api, version: int) -> bool:
     """Has a response's header tagged fields? That of ApiVersions never, so that anyone reads it."""
-    return version in _FLEXIBLE[api] and api != Api.API_VERSIONS
+    return version in _flexible(api) and api != Api.API_VERSIONS
 
 
 def _read(made: type[Record], version: int, frame: Bytes, start: int) -> Message:

@@ -10,7 +10,7 @@ import functools
 import importlib.util
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -104,18 +104,23 @@ class Schema:
     struct: Struct
 
 
-def load(name: str) -> Schema:
-    """A message's schema by its name, such as ``FetchRequest``.
+def require(names: Iterable[str]) -> None:
+    """Looks whether there are schemas of these names, without a look into them.
 
-    :raises Unreachable: kafka-python is not there, or too old to know it
+    :raises Unreachable: kafka-python is not there, or too old to know one
     """
-    try:
-        text = (folder() / f"{name}.json").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise Unreachable(
-            f"kafka-python brings no schema of {name}; a newer one does: "
-            "pip install -U 'rota[broker]'"
-        ) from None
+    there = {path.stem for path in folder().iterdir()}
+    for name in names:
+        if name not in there:
+            raise Unreachable(
+                f"kafka-python brings no schema of {name}; a newer one does: "
+                "pip install -U 'rota[broker]'"
+            )
+
+
+def load(name: str) -> Schema:
+    """A message's schema by its name, such as ``FetchRequest``."""
+    text = (folder() / f"{name}.json").read_text(encoding="utf-8")
     found = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
     shared = {each["name"]: each["fields"] for each in found.get("commonStructs", ())}
     return Schema(

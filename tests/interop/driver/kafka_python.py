@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from importlib.metadata import version
 from typing import Any
 
@@ -26,6 +27,12 @@ STRATEGIES = {
     "sticky": StickyPartitionAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
+
+LOST = 12
+"""Seconds without partitions after which a member subscribes anew. In kafka-python 3.0 a poll that
+times out just as the answer to its SyncGroup comes leaves the consumer without what it was given,
+for good: it polls and sends no heartbeats. It does so with a Kafka too.
+"""
 
 
 class KafkaPython(Library):
@@ -226,13 +233,22 @@ class Seat(Member):
 
     def open(self) -> None:
         self._consumer = KafkaConsumer(**self._settings)
+        self._subscribe()
+
+    def _subscribe(self) -> None:
         self._consumer.subscribe([self._topic], listener=Listener(self))
+        self._idle_since = time.monotonic()
 
     def poll(self) -> None:
         for records in self._consumer.poll(100).values():
             for record in records:
                 self.seen.handle(record.partition, record.offset, record.value)
         self.seen.assigned = [each.partition for each in self._consumer.assignment()]
+        if self.seen.assigned:
+            self._idle_since = time.monotonic()
+        elif time.monotonic() > self._idle_since + LOST:
+            self._consumer.unsubscribe()
+            self._subscribe()
 
     def commit_now(self) -> None:
         self._consumer.commit()

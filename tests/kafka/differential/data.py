@@ -103,6 +103,13 @@ def producing(side: Side) -> None:
         )
     produce(side, 9, "acks 0", batch(b"v"), acks=0)
     produce(side, 9, "after acks 0", batch(b"v"))
+    for case, name, records in (
+        ("absent", "absent", batch(b"v")),
+        ("flipped", "p", flipped(batch(b"value"), 66)),
+        ("empty", "p", b""),
+    ):
+        produce(side, 9, f"acks 0, {case}", records, name, acks=0)
+        side.ask("Metadata", 9, f"after acks 0, {case}", topics=[])
     make(side, topic("twice", 4))
     for at, version in enumerate((9, 13)):
         name = _named(side, version, 13, "twice")

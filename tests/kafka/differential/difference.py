@@ -97,11 +97,6 @@ DIFFERENCES = (
         r"Produce v\d+ \| a (topic|partition) twice :: .*base_offset$",
         _are(1, 0),
     ),
-    Difference(
-        "the time of a batch sent again",
-        r"sequences \| Produce .*log_append_time_ms$",
-        _are(-1, "a time"),
-    ),
     Difference("an isolation level that there is not", r"Fetch v\d+ \| isolation 2 ::"),
     Difference(
         "whole batches",

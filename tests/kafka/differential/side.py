@@ -165,11 +165,14 @@ class Side:
 
     def _ask(self, label: str | None, asked: Message) -> Message:
         wire = self._connected()
-        wire.send(asked)
-        if not asked.expect_response():
-            self._record(label, SILENT)
-            return None
-        frame = wire.receive()
+        try:
+            wire.send(asked)
+            if not asked.expect_response():
+                self._record(label, SILENT)
+                return None
+            frame = wire.receive()
+        except ConnectionError:  # it was closed after what was asked before
+            frame = None
         if not frame:
             self._drop()
             self._record(label, CLOSED if frame is None else SILENT)

@@ -37,6 +37,7 @@ from rota.model.request import (
     Request,
     Sync,
 )
+from rota.model.text import LONGEST_STRING
 from rota.wire.api import Api
 from rota.wire.message import (
     DeleteGroupsResponse,
@@ -60,6 +61,8 @@ ONE_TIMEOUT, ID_FIRST, NULL_PROTOCOL, SKIP = 0, 4, 7, 9
 """Versions of JoinGroup: one timeout for session and rebalance; a new member is given its id first;
 a missing name is null; a leader may be told to skip the assignment.
 """
+LONGEST_NAME = LONGEST_STRING - 64
+"""Of a client or a static member: its member id is longer, and others are told of it."""
 NAMED_PROTOCOL = 5
 """From this SyncGroup on a member says which protocol it means."""
 MANY_LEAVE = 3
@@ -160,6 +163,9 @@ def _join(parts: Parts, call: Call) -> None:
         knows_id_first=call.version >= ID_FIRST,
         knows_skip=call.version >= SKIP,
     )
+    if len((request.static_id or request.client_id).encode()) > LONGEST_NAME:
+        call.answer(_refuse_join(call, Code.INVALID_REQUEST))
+        return
     ask(parts, call, request, JoinReply, _joined)
 
 

@@ -208,5 +208,8 @@ def _any_varint(value: int) -> bytes:
     return bytes(out)
 
 
-_SHORT_VARINTS = [_any_varint(value) for value in range(_SHORT)]
+_SHORT_VARINTS = [
+    *(bytes((value << 1,)) for value in range(1 << 6)),
+    *(bytes((value << 1 & 127 | 128, value >> 6)) for value in range(1 << 6, _SHORT)),
+]
 _NULL = _any_varint(-1)

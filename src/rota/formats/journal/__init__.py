@@ -15,7 +15,8 @@ from __future__ import annotations
 import struct
 
 from rota.errors import FormatError
-from rota.formats.journal import classic, modern
+from rota.formats.journal import classic
+from rota.formats.journal.name import CONSUMER, NAMES
 from rota.model.entry import (
     Entry,
     Foreign,
@@ -27,28 +28,7 @@ from rota.model.entry import (
 
 __all__ = ["NAMES", "READ", "decode", "encode"]
 
-NAMES = {
-    classic.LEGACY_OFFSET: "LegacyOffsetCommit",
-    classic.OFFSET: "OffsetCommit",
-    classic.GROUP: "GroupMetadata",
-    **{record.number: record.name for record in modern.RECORDS},
-    9: "ShareGroupPartitionMetadata",  # of early releases of Kafka 4, like 18
-    10: "ShareGroupMemberMetadata",
-    11: "ShareGroupMetadata",
-    12: "ShareGroupTargetAssignmentMetadata",
-    13: "ShareGroupTargetAssignmentMember",
-    14: "ShareGroupCurrentMemberAssignment",
-    15: "ShareGroupStatePartitionMetadata",
-    17: "StreamsGroupMetadata",
-    18: "StreamsGroupPartitionMetadata",
-    19: "StreamsGroupMemberMetadata",
-    20: "StreamsGroupTargetAssignmentMetadata",
-    21: "StreamsGroupTargetAssignmentMember",
-    22: "StreamsGroupCurrentMemberAssignment",
-    23: "StreamsGroupTopology",
-}
-"""Kafka's name of each record type."""
-READ = (classic.LEGACY_OFFSET, classic.OFFSET, classic.GROUP, *modern.BY_TYPE)
+READ = (classic.LEGACY_OFFSET, classic.OFFSET, classic.GROUP, *CONSUMER)
 """Those that are read; of the others only the name is known."""
 UNKNOWN = "unknown"
 _OFFSETS = frozenset((classic.LEGACY_OFFSET, classic.OFFSET))
@@ -68,9 +48,10 @@ def decode(key: bytes, value: bytes | None) -> Entry:
         return classic.decode_offset(key, value)
     if number == classic.GROUP:
         return classic.decode_group(key, value)
-    record = modern.BY_TYPE.get(number)
-    if record is not None:
-        return modern.decode(record, key, value)
+    if number in CONSUMER:
+        from rota.formats.journal import modern  # noqa: PLC0415 (a broker does without them)
+
+        return modern.decode(number, key, value)
     return Foreign(type=number, name=NAMES.get(number, UNKNOWN), key=key, value=value)
 
 
@@ -88,4 +69,6 @@ def encode(entry: Entry) -> tuple[bytes, bytes | None]:
         case Foreign():
             return entry.key, entry.value
         case _:
+            from rota.formats.journal import modern  # noqa: PLC0415
+
             return modern.encode(entry)

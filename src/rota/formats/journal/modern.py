@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rota.formats.journal.name import CONSUMER
 from rota.formats.journal.structure import (
     BYTES,
     INT8,
@@ -27,7 +28,7 @@ from rota.formats.journal.structure import (
     shown,
 )
 from rota.formats.primitive import Reader, Writer
-from rota.model.entry import (
+from rota.model.modern import (
     ClassicMembership,
     CurrentForgotten,
     CurrentSaved,
@@ -77,21 +78,24 @@ CURRENT_TOPIC = Structure(
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record type: Kafka's number and name, and what it is with and without a value."""
+    """A record type: Kafka's number, and what it is with and without a value."""
 
     number: int
-    name: str
     saved: type[ModernEntry]
     forgotten: type[ModernEntry]
     key: tuple[str, ...]
     """The fields of its key, all of them text."""
     value: Structure
 
+    @property
+    def name(self) -> str:
+        """Kafka's."""
+        return CONSUMER[self.number]
+
 
 RECORDS = (
     Record(
         3,
-        "ConsumerGroupMetadata",
         EpochSaved,
         EpochForgotten,
         GROUP,
@@ -99,7 +103,6 @@ RECORDS = (
     ),
     Record(
         4,
-        "ConsumerGroupPartitionMetadata",
         TopicsSaved,
         TopicsForgotten,
         GROUP,
@@ -107,7 +110,6 @@ RECORDS = (
     ),
     Record(
         5,
-        "ConsumerGroupMemberMetadata",
         MembershipSaved,
         MembershipForgotten,
         MEMBER,
@@ -131,7 +133,6 @@ RECORDS = (
     ),
     Record(
         6,
-        "ConsumerGroupTargetAssignmentMetadata",
         TargetEpochSaved,
         TargetEpochForgotten,
         GROUP,
@@ -139,7 +140,6 @@ RECORDS = (
     ),
     Record(
         7,
-        "ConsumerGroupTargetAssignmentMember",
         TargetSaved,
         TargetForgotten,
         MEMBER,
@@ -147,7 +147,6 @@ RECORDS = (
     ),
     Record(
         8,
-        "ConsumerGroupCurrentMemberAssignment",
         CurrentSaved,
         CurrentForgotten,
         MEMBER,
@@ -163,7 +162,6 @@ RECORDS = (
     ),
     Record(
         16,
-        "ConsumerGroupRegularExpression",
         RegexSaved,
         RegexForgotten,
         REGEX,
@@ -174,8 +172,9 @@ BY_TYPE = {record.number: record for record in RECORDS}
 _BY_ENTRY = {made: record for record in RECORDS for made in (record.saved, record.forgotten)}
 
 
-def decode(record: Record, key: bytes, value: bytes | None) -> ModernEntry:
-    """A record of a consumer group."""
+def decode(number: int, key: bytes, value: bytes | None) -> ModernEntry:
+    """A record of a consumer group, of this type."""
+    record = BY_TYPE[number]
     reader = Reader(key, f"{record.name} key")
     reader.int16("type")
     fields: dict[str, Any] = {field: reader.string(shown(field)) for field in record.key}
