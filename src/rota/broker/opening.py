@@ -104,7 +104,12 @@ def _check_owner(means: Means, folder: str, topic_id: bytes) -> None:
     if found is None:
         means.report(f"{path}: it does not say the topic's id; it is written anew")
         means.disk.replace(path, f"version: 0\ntopic_id: {id_text(topic_id)}".encode())
-    elif id_bytes(found["id"]) != topic_id:
+    elif id_bytes(found["id"]) == topic_id:
+        return
+    elif sum(a != b for a, b in zip(found["id"], id_text(topic_id), strict=True)) == 1:
+        means.report(f"{path}: a character of the topic's id is wrong; it is written anew")
+        means.disk.replace(path, f"version: 0\ntopic_id: {id_text(topic_id)}".encode())
+    else:
         raise Unreachable(
             f"the folder {folder} is of another topic: its id is {found['id']}, and not "
             f"{id_text(topic_id)} as in the catalogue; move it away"

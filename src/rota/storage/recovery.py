@@ -55,7 +55,12 @@ def load(disk: Disk, folder: str, known: Known, report: Callable[[str], None]) -
     leftover.clear(disk, folder, report)
     epochs = epoch.load(disk, folder, report)
     segments = _segments(disk, folder, epochs, known, report)
+    if epochs is not None and _misstates(epochs, segments):
+        report(f"{folder}/{epoch.NAME}: the batches have other epochs; made anew")
+        epochs = None
     if epochs is None:
+        for each in segments:
+            each.epochs = None
         epochs = _find_epochs(disk, folder, segments)
         for each in segments:
             each.epochs = epochs
@@ -315,6 +320,36 @@ class _Loading:
             self._report(f"{segment.log}: offset {offset}, {size} bytes: removed, for {reason}")
             segment.remove()
         del self._segments[row:end]
+
+
+def _misstates(epochs: Epochs, segments: Sequence[Segment]) -> bool:
+    """Is it the list of epochs that is wrong, and not a batch?
+
+    It has no checksum either, and by a wrong digit all batches would look damaged, and be removed.
+    So it is not believed against all the batches of an epoch.
+    """
+    if all(_starts_in(epochs, each) for each in segments[-1 if epochs.only is not None else 0 :]):
+        return False
+    confirmed: dict[int, bool] = {}
+    count = 0
+    for segment in segments:
+        frame = Frame(segment.disk, segment.log, segment.size, None, None)
+        with suppress(Damage):
+            for batch in scan(frame, 0, segment.base_offset):
+                expected = epochs.at(batch.head.base_offset)
+                agrees = batch.head.leader_epoch == expected
+                if agrees and epochs.only is not None:
+                    return False
+                confirmed[expected] = agrees or confirmed.get(expected, False)
+                count += 1
+    # one against one: Rota itself has no epoch but 0
+    return not all(confirmed.values()) and (count > 1 or epochs.only != 0)
+
+
+def _starts_in(epochs: Epochs, segment: Segment) -> bool:
+    """Has its first batch, if there is one, the epoch that it should have?"""
+    head = read_head(segment.disk, segment.log, 0)
+    return head is None or head.leader_epoch == epochs.at(segment.base_offset)
 
 
 def _find_epochs(disk: Disk, folder: str, segments: Sequence[Segment]) -> Epochs:
