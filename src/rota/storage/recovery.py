@@ -409,6 +409,8 @@ def _make_epochs(
         alone = not entries or head.leader_epoch > entries[-1][0]
         if alone:
             entries.append((head.leader_epoch, head.base_offset))
+    if alone and listed is not None and entries[-1][0] > listed.latest:
+        entries.pop()  # the last batch alone against the list
     found = Epochs(entries or [(0, segments[0].base_offset)])
     if listed is not None:
         if all(found.at(start) == known for known, start in listed.entries):
