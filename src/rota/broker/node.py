@@ -63,13 +63,14 @@ class Node:
         parts.log = self._log
 
     def handle(self, event: Event, now: int, room: int = turn.BYTES) -> list[Command]:
-        """What must be done now that this has happened. Alarms that are due ring before it, and
-        those that it has set for now, behind it; then those who waited are answered, in turn.
+        """What must be done now that this has happened.
+
+        Alarms ring only when the shell says that it is time. So after a stall what has come in
+        meanwhile counts first: members whose heartbeats wait in their sockets are not silent.
 
         :param room: bytes of answers that the shell may take; the last one may need more. Who asks
             is answered all the same: that is for the shell to decide, before it tells of it.
         """
-        self._ring(now)
         match event:
             case Opened(connection, host):
                 self._clients[connection] = Client(connection=connection, host=host)
@@ -79,10 +80,9 @@ class Node:
             case Closed(connection):
                 self._forget(connection)
             case Woken():
-                pass
+                self._ring(now)
             case _:
                 assert_never(event)
-        self._ring(now)
         self._take_turns(min(room, turn.BYTES))
         commands, self._commands, self._answered = self._commands, [], 0
         return commands
