@@ -15,7 +15,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rota.storage.catalog import Catalog, id_text
+from rota.storage.catalog import id_text, look
 from rota.storage.disk import RealDisk
 from tests.java.launcher import CACHE, HERE, fetch, require
 
@@ -113,7 +113,8 @@ class Broker:
     def _take(self, data: Path) -> None:
         """Copies a folder, and has the broker begin with the topics of its catalogue."""
         shutil.copytree(data, self._folder / "data")
-        catalog = Catalog.open(RealDisk(data), lambda problem: None)
+        catalog = look(RealDisk(data)).content
+        assert catalog is not None
         self._format(catalog.identity.cluster_id)
         topics = [
             (
@@ -159,7 +160,7 @@ class Broker:
 
     def restart(self) -> None:
         """End the broker without a word, and start it again on what it has written."""
-        self._kill()
+        self.kill()
         self._process = self._start()
         self._wait()
 
@@ -174,11 +175,12 @@ class Broker:
 
     def stop(self) -> None:
         """End the broker at once; its data is of no more use."""
-        self._kill()
+        self.kill()
         shutil.rmtree(self._folder / "data", ignore_errors=True)
         atexit.unregister(self.stop)
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """End the broker without a word."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

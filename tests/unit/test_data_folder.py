@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import pytest
 
 from rota.errors import DiskError, InputError, Unreachable
 from rota.storage import checkpoint, snapshot
-from rota.storage.catalog import FIRST, ID_BLOCK, ID_GAP, SECOND, Catalog, Entry, id_text
+from rota.storage.adoption import ID_GAP, KEEP
+from rota.storage.catalog import FIRST, ID_BLOCK, SECOND, Catalog, Entry, id_text
 from rota.storage.disk import RealDisk
 from rota.storage.folder import CLEAN, LOCK, LOG_STARTS, META, RECOVERY_POINTS, Lock, open_folder
 from rota.storage.folder import Folder as DataFolder
@@ -103,7 +105,10 @@ def test_with_both_copies_damaged_it_is_said_how_to_go_on() -> None:
     assert [(each.name, each.id, each.partitions) for each in catalog.topics.values()] == [
         ("orders", ORDERS.id, 3)
     ]
-    assert "damaged in both copies" in said[0]
+    assert said[0].startswith(f"{FIRST}: its checksum is ")
+    assert said[1].startswith(f"{SECOND}: its checksum is ")
+    assert said[2].startswith("1 topics were adopted; their settings are not known")
+    assert catalog.topics["orders"].overrides == KEEP
     assert opened(disk.kill()).catalog.topics == catalog.topics
 
 
@@ -295,33 +300,138 @@ def test_a_foreign_folder_is_refused(adopt: bool) -> None:
     assert disk.paths() == ["a.txt", "b", "c", "d"]
 
 
-def test_a_kafkas_folder_is_taken_over_only_if_told_to() -> None:
-    disk, said = FaultyDisk(), list[str]()
+def named(topic_id: bytes) -> bytes:
+    return f"version: 0\ntopic_id: {id_text(topic_id)}".encode()
+
+
+def kafkas() -> FaultyDisk:
+    """As a Kafka leaves it."""
+    disk = FaultyDisk()
     disk.put(META, b"#\n#Sun Nov 15\ncluster.id=abc\nversion=1\ndirectory.id=def\nnode.id=1\n")
-    disk.put("bills-0/partition.metadata", f"version: 0\ntopic_id: {id_text(ORDERS.id)}".encode())
-    disk.put("bills-2/partition.metadata", b"nonsense")
-    disk.put("__consumer_offsets-0/partition.metadata", b"version: 0\ntopic_id: " + b"A" * 22)
+    disk.put(CLEAN, b'{"version":0,"brokerEpoch":17}')
+    for number in range(2):
+        disk.put(f"bills-{number}/partition.metadata", named(ORDERS.id))
+    disk.put("__consumer_offsets-0/partition.metadata", named(bytes(16)))
     disk.put("__cluster_metadata-0/00000000000000000000.log", b"")
     disk.put("gone-0.0123456789abcdef0123456789abcdef-delete/x", b"")
+    return disk
+
+
+def test_a_kafkas_folder_is_taken_over_only_if_told_to() -> None:
+    disk, said = kafkas(), list[str]()
     known = Producers()
     known.put(4_711, Producer(epoch=0))
     disk.put("bills-0/00000000000000000009.snapshot", snapshot.pack(known))
-    with pytest.raises(InputError, match="written by a Kafka: stop that"):
+    before = disk.content(META)
+    with pytest.raises(InputError, match="by a Kafka: stop that, then start with --adopt"):
         opened(disk)
     folder = opened(disk, said, adopt=True)
+    assert folder.clean
     assert folder.cluster_id == "abc"
     assert {each.name: (each.id, each.partitions) for each in folder.catalog.topics.values()} == {
         "__consumer_offsets": (bytes(16), 1),
-        "bills": (ORDERS.id, 3),
+        "bills": (ORDERS.id, 2),
     }
     assert folder.catalog.topics["__consumer_offsets"].overrides == {"cleanup.policy": "compact"}
+    assert folder.catalog.topics["bills"].overrides == KEEP
     assert folder.catalog.new_producer_id() == ID_GAP
-    assert said == [
-        "bills-2/partition.metadata: it does not say its topic's id",
-        "topic 'bills': 1 of 3 partitions have no folder",
-        "2 topics were found in their folders; Kafka's defaults hold for them",
-    ]
+    assert len(said) == 1
+    assert said[0].startswith("2 topics were adopted; their settings are not known")
+    assert disk.content(META) == before
     assert opened(disk.kill()).catalog.topics == folder.catalog.topics
+
+
+def test_a_folder_that_a_kafka_had_meanwhile_is_looked_at_anew() -> None:
+    disk, said = kafkas(), list[str]()
+    first = opened(disk, said, adopt=True)
+    first.catalog.put(replace(first.catalog.topics["bills"], overrides={"retention.ms": "5"}))
+    first.save_checkpoints(POINTS, {("bills", 0): 3})
+    given = first.catalog.new_producer_id()
+    disk.put(CLEAN, b'{"version":0,"brokerEpoch":18}')
+    disk.put(LOG_STARTS, b"0\n1\nbills 0 4\n")
+    disk.put("later-0/partition.metadata", named(bytes(15) + b"1"))
+    with pytest.raises(InputError, match="last written by a Kafka: stop that"):
+        opened(disk)
+    folder = opened(disk, said, adopt=True)
+    topics = folder.catalog.topics
+    assert list(topics) == ["__consumer_offsets", "bills", "later"]
+    assert topics["bills"].overrides == {"retention.ms": "5"}
+    assert topics["later"].overrides == KEEP
+    assert folder.log_starts == {("bills", 0): 4}
+    assert folder.catalog.new_producer_id() > given
+    folder.mark_clean()
+    assert opened(disk.kill()).catalog.topics == topics
+
+
+V1 = bytes(8) + (30).to_bytes(4) + bytes(4) + b"\1" + bytes(25)
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "problem"),
+    [
+        ("bills-3/partition.metadata", named(ORDERS.id), r"partitions 2 of topic 'bills' are not"),
+        ("bills-1/partition.metadata", named(BILLS.id), "bills-0 and bills-1 are of two topics"),
+        ("new-0/00000000000000000000.log", b"", "no folder of topic 'new' says the topic's id"),
+        ("bills-0/00000000000000000007.log", V1, "message format 1, of Kafka before 0.11"),
+        ("bills-20240101/00000000000000000007.log", b"", "a topic has 10000 at most here"),
+        (META, b"version=1\ncluster.id=abc\nnode.id=2\n", "belongs to node 2, not 1"),
+        (META, b"version=0\nbroker.id=1\ncluster.id=abc\n", "none of a Kafka with KRaft"),
+        (CLEAN, None, "a Kafka that runs, or was not stopped in good order"),
+    ],
+)
+def test_a_kafkas_folder_stays_as_it_is_if_it_cannot_be_adopted(
+    path: str, content: bytes | None, problem: str
+) -> None:
+    disk = kafkas()
+    if content is None:
+        disk.remove(path)
+    else:
+        disk.put(path, content)
+    before = {path: disk.content(path) for path in disk.paths()}
+    with pytest.raises(InputError, match=problem):
+        opened(disk, adopt=True)
+    assert {path: disk.content(path) for path in disk.paths()} == before
+
+
+def test_a_folder_of_a_kafka_before_3_7_gets_an_id() -> None:
+    disk, said = kafkas(), list[str]()
+    disk.put(META, b"version=1\ncluster.id=abc\nnode.id=1\n")
+    identity = opened(disk, said, adopt=True).catalog.identity
+    assert identity.cluster_id == "abc"
+    assert f"directory.id={identity.directory_id}\n" in disk.content(META).decode()
+
+
+def test_a_copy_of_partitions_folders_is_taken_over_with_holes() -> None:
+    disk, said = FaultyDisk(), list[str]()
+    disk.put("bills-0/partition.metadata", named(ORDERS.id))
+    disk.put("bills-2/partition.metadata", b"nonsense")
+    disk.put("old-0/00000000000000000000.log", b"")
+    disk.put(RECOVERY_POINTS, b"0\n0\n")
+    with pytest.raises(InputError, match=r"partitions' folders, .*: start with --adopt"):
+        opened(disk)
+    topics = opened(disk, said, adopt=True).catalog.topics
+    assert (topics["bills"].id, topics["bills"].partitions) == (ORDERS.id, 3)
+    assert said[:2] == [
+        "topic 'bills': 1 of 3 partitions have no folder, and are made without records",
+        "topic 'old': its folders do not say its id; it gets a new one",
+    ]
+    assert opened(disk.kill()).catalog.topics == topics
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("notes.txt", r"is not Rota's, it has 'notes.txt': adopt a folder that has nothing but"),
+        ("backup-1/app.log", r"is not Rota's, it has 'backup-1': adopt"),
+        (LOCK, "has no partition's folder to adopt"),
+    ],
+)
+def test_what_is_no_copy_of_partitions_is_not_adopted(path: str, problem: str) -> None:
+    disk = FaultyDisk()
+    disk.put(path, b"")
+    with pytest.raises(InputError, match=problem):
+        opened(disk, adopt=True)
+    assert disk.paths() == [path]
 
 
 def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:
@@ -341,8 +451,29 @@ def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DiskError, match=r"the folder .*file cannot be written: "):
-        Lock(tmp_path / "file")
+    for path in (tmp_path / "file", tmp_path / "file" / "data"):
+        with pytest.raises(Unreachable, match=r"/file is a file, not a folder$"):
+            Lock(path)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_nothing_is_written_in_a_folder_that_is_refused(tmp_path: Path, there: bool) -> None:
+    def refuse() -> None:
+        raise InputError("no")
+
+    data = tmp_path / "data"
+    if there:
+        data.mkdir()
+        (data / LOCK).write_bytes(b"")
+        (data / "notes.txt").write_bytes(b"")
+        os.utime(data / LOCK, (1, 1))
+    with pytest.raises(InputError):
+        Lock(data, refuse)
+    assert data.exists() == there
+    if there:
+        assert {path.name for path in data.iterdir()} == {LOCK, "notes.txt"}
+        assert (data / LOCK).stat().st_mtime == 1
+        Lock(data).release()
 
 
 def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:

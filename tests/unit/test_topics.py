@@ -321,7 +321,7 @@ def test_a_missing_folder_is_made_anew_and_said() -> None:
     store.disk.remove("orders-1")
     again = store.restart()
     assert again.ends() == {"orders": [1, 0]}
-    assert again.said == ["orders-1: the folder is missing; it is made anew, without records"]
+    assert again.said == ["folders are missing, and made anew without records: orders-1"]
     again.write("orders", 1, b"b")
     assert again.restart().ends() == {"orders": [1, 1]}
 

@@ -36,7 +36,7 @@ from rota.broker.opening import open_topics
 from rota.broker.part import INFO, WARNING, Parts
 from rota.formats.buffer import Bytes
 from rota.storage.disk import RealDisk
-from rota.storage.folder import Lock, open_folder
+from rota.storage.folder import Lock, open_folder, survey
 from rota.wire.sasl import Mechanism, Users
 
 MODULES = (
@@ -102,12 +102,19 @@ def install(  # noqa: PLR0913, what a broker is told
     :param address: what clients are told to connect to
     :param log: takes a level of :mod:`logging` and a text
     :param passwords: by user; without any, nobody has to log in
-    :param adopt: take over a folder that a Kafka has written
+    :param adopt: take over a folder without a catalogue: a Kafka's, or a copy of partitions
     :raises Unreachable: another process has the folder, or it cannot be read or written
     :raises InputError: it is not Rota's
     """
-    lock = Lock(root)
     disk = RealDisk(root) if lasting else FleetingDisk(root)
+    called = f"the folder {root}"
+    node_id = configuration.broker.node_id
+    check = partial(survey, disk, node_id=node_id, new_id=_new_bytes, adopt=adopt, called=called)
+    try:
+        lock = Lock(root, check)
+    except BaseException:
+        disk.close()
+        raise
     try:
         node = _node(
             disk,
@@ -118,7 +125,7 @@ def install(  # noqa: PLR0913, what a broker is told
             users=Users(passwords, partial(token_bytes, 16)) if passwords else None,
             mechanisms=mechanisms,
             adopt=adopt,
-            called=f"the folder {root}",
+            called=called,
         )
     except BaseException:
         disk.close()

@@ -8,12 +8,12 @@ from types import MappingProxyType
 
 from rota.broker.means import Means
 from rota.broker.topics import Topic, Topics, deleted_name, is_empty, make_log
-from rota.errors import DiskError, InputError, Unreachable
+from rota.errors import InputError, Unreachable
 from rota.model.config import TopicConfig
 from rota.model.setting import topic_config
 from rota.model.topic import first_few
-from rota.storage.catalog import METADATA as TOPIC_ID
-from rota.storage.catalog import NOT_TOPICS, PARTITION, Entry, id_bytes, id_text
+from rota.storage.adoption import NOT_TOPICS, PARTITION, stated_id
+from rota.storage.catalog import Entry, id_text
 from rota.storage.disk import Disk
 from rota.storage.log import METADATA, Log
 
@@ -67,16 +67,21 @@ def _carry_on_deletions(means: Means, names: frozenset[str]) -> list[str]:
 
 def _open_topic(means: Means, entry: Entry, names: frozenset[str], now: int) -> Topic:
     config = _config(entry, means.defaults, means.report)
+    folders = [f"{entry.name}-{number}" for number in range(entry.partitions)]
+    missing = [each for each in folders if each not in names or not means.disk.names(each)]
+    if missing:
+        means.report(f"folders are missing, and made anew without records: {first_few(missing)}")
+    gone = frozenset(missing)
     return Topic(
         name=entry.name,
         id=entry.id,
         overrides=MappingProxyType(dict(entry.overrides)),
         config=config,
         logs=[
-            _open_log(means, entry, number, config, now)
-            if f"{entry.name}-{number}" in names and means.disk.names(f"{entry.name}-{number}")
-            else _make_anew(means, entry, number, config, now)
-            for number in range(entry.partitions)
+            make_log(means, folder, entry.id, config, now)
+            if folder in gone
+            else _open_log(means, entry, number, config, now)
+            for number, folder in enumerate(folders)
         ],
     )
 
@@ -100,24 +105,22 @@ def _open_log(means: Means, entry: Entry, number: int, config: TopicConfig, now:
 
 def _check_owner(means: Means, folder: str, topic_id: bytes) -> None:
     """A folder says which topic it is of; a loss of power may have taken that away."""
-    path = f"{folder}/{METADATA}"
-    size = means.disk.size(path)
-    said = b"" if size is None else means.disk.read(path, 0, size)
-    found = TOPIC_ID.fullmatch(said.decode("latin-1"))
-    if found is None:
+    said = stated_id(means.disk, folder)
+    if said is None:
+        path = f"{folder}/{METADATA}"
         means.report(f"{path}: it does not say the topic's id; it is written anew")
         means.disk.replace(path, f"version: 0\ntopic_id: {id_text(topic_id)}".encode())
-    elif id_bytes(found["id"]) != topic_id:
+    elif said == topic_id:
+        return
+    elif sum(a != b for a, b in zip(id_text(said), id_text(topic_id), strict=True)) == 1:
+        path = f"{folder}/{METADATA}"
+        means.report(f"{path}: a character of the topic's id is wrong; it is written anew")
+        means.disk.replace(path, f"version: 0\ntopic_id: {id_text(topic_id)}".encode())
+    else:
         raise Unreachable(
-            f"the folder {folder} is of another topic: its id is {found['id']}, and not "
+            f"the folder {folder} is of another topic: its id is {id_text(said)}, and not "
             f"{id_text(topic_id)} as in the catalogue; move it away"
         )
-
-
-def _make_anew(means: Means, entry: Entry, number: int, config: TopicConfig, now: int) -> Log:
-    name = f"{entry.name}-{number}"
-    means.report(f"{name}: the folder is missing; it is made anew, without records")
-    return make_log(means, name, entry.id, config, now)
 
 
 def _config(entry: Entry, defaults: TopicConfig, report: Callable[[str], None]) -> TopicConfig:
@@ -150,7 +153,4 @@ def _clear(means: Means, names: frozenset[str]) -> None:
 
 
 def _has_records(disk: Disk, folder: str) -> bool:
-    try:
-        return any(name.endswith(".log") for name in disk.names(folder))
-    except DiskError:  # it is a file
-        return False
+    return any(name.endswith(".log") for name in disk.names(folder))

@@ -443,10 +443,7 @@ def deleted_name(name: str, partition: int, topic_id: bytes) -> str:
 
 def is_empty(disk: Disk, folder: str) -> bool:
     """Is it a partition's folder, with files, but without a record?"""
-    try:
-        names = disk.names(folder)
-    except DiskError:  # it is a file
-        return False
+    names = disk.names(folder)
     if not names or any(FILES.fullmatch(name) is None for name in names):
         return False
     return not any(disk.size(f"{folder}/{name}") for name in names if name.endswith(".log"))

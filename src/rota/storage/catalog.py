@@ -16,23 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from rota.errors import DiskError, FormatError, Unreachable
+from rota.errors import DiskError, FormatError
 from rota.formats.batch.checksum import checksum
-from rota.storage import snapshot
 from rota.storage.disk import Disk
 
 FIRST, SECOND = "rota.catalog", "rota.catalog.copy"
 FORM = re.compile(rb"rota catalogue 1, checksum ([0-9a-f]{8})\n")
 ID_BLOCK = 1_000
 """So many producer ids are set aside at a time; those that a crash leaves are never given."""
-ID_GAP = 1 << 32
-"""How far above those of another broker the ids begin: it may have given more than is seen."""
-PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<number>0|[1-9][0-9]{0,8})")
-METADATA = re.compile(r"version: 0\ntopic_id: (?P<id>[A-Za-z0-9_-]{22})\n?")
-"""What a partition's folder says of its topic."""
-NOT_TOPICS = frozenset({"__cluster_metadata"})
-"""Kafka's own log of its metadata, beside the topics."""
-ALWAYS_COMPACTED = frozenset({"__consumer_offsets", "__transaction_state"})
 
 Report = Callable[[str], None]
 
@@ -70,6 +61,18 @@ class Content:
     """All below may have been given."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """What the two files say."""
+
+    content: Content | None
+    """The newest that is whole."""
+    bad: Mapping[str, str]
+    """What is wrong, by file."""
+    alike: bool
+    """Both are there, and say the same."""
+
+
 class Catalog:
     """The catalogue of an open folder. Every change is on the disk before it is seen."""
 
@@ -87,55 +90,36 @@ class Catalog:
         return catalog
 
     @classmethod
-    def exists(cls, disk: Disk) -> bool:
-        """Does the folder have one, whole or not?"""
-        return not {FIRST, SECOND}.isdisjoint(disk.names(""))
-
-    @classmethod
-    def open(cls, disk: Disk, report: Report) -> Catalog:
-        """That of a folder which has one.
-
-        :raises Unreachable: both copies are damaged; says how to go on
-        """
-        found: list[Content] = []
-        bad: dict[str, str] = {}
-        for path in (FIRST, SECOND):
-            size = disk.size(path)
-            if size is None:  # the power was cut after the first was written for the first time
-                continue
-            try:
-                found.append(unpack(disk.read(path, 0, size)))
-            except (FormatError, DiskError) as error:
-                bad[path] = str(error).removeprefix(f"{path}: ")
-        if not found:
-            told = "; ".join(f"{path}: {problem}" for path, problem in bad.items())
-            raise Unreachable(
-                f"the catalogue of topics is damaged in both copies ({told}): start with --adopt "
-                "to make a new one from the partitions' folders; topics' settings are lost then"
-            )
-        content = max(found, key=lambda each: each.version)
-        for path, problem in bad.items():
+    def open(cls, disk: Disk, copies: Copies, report: Report) -> Catalog:
+        """That of a folder which has a good copy; a bad one is written anew."""
+        assert copies.content is not None
+        for path, problem in copies.bad.items():
             report(f"{path}: {problem}; it is written anew from the other copy")
-        catalog = cls(disk, content)
-        if len(found) < 2 or found[0] != found[1]:
-            catalog._save(content)
+        catalog = cls(disk, copies.content)
+        if not copies.alike:
+            catalog._save(copies.content)
         return catalog
 
     @classmethod
     def adopt(
-        cls, disk: Disk, identity: Identity, report: Report, new_id: Callable[[], bytes]
+        cls,
+        disk: Disk,
+        identity: Identity,
+        topics: Mapping[str, Entry],
+        next_producer_id: int,
+        before: Content | None = None,
     ) -> Catalog:
-        """A new one from the partitions' folders: a Kafka's, or where both copies are bad."""
-        topics = _topics_of_folders(disk, report, new_id)
-        given = max((_highest_id(disk, name) for name in disk.names("")), default=-1)
-        next_id = 0 if given < 0 else (given // ID_GAP + 1) * ID_GAP
-        version = max([1, *(old.version for old in _readable(disk))]) + 1
+        """A new one of topics that were found, in place of one that does not hold any more."""
         content = Content(
-            version=version, identity=identity, topics=topics, next_producer_id=next_id
+            version=1 if before is None else before.version + 1,
+            identity=identity,
+            topics=_ordered(topics),
+            next_producer_id=max(
+                next_producer_id, 0 if before is None else before.next_producer_id
+            ),
         )
         catalog = cls(disk, content)
         catalog._save(content)
-        report(f"{len(topics)} topics were found in their folders; Kafka's defaults hold for them")
         return catalog
 
     @property
@@ -198,6 +182,25 @@ class Catalog:
             with suppress(DiskError):  # a full disk: the second copy, still the old one, is enough
                 self._disk.remove(FIRST)
                 self._disk.sync("")
+
+
+def look(disk: Disk) -> Copies:
+    """Reads both copies; one that was never written is not bad."""
+    found: list[Content] = []
+    bad: dict[str, str] = {}
+    for path in (FIRST, SECOND):
+        size = disk.size(path)
+        if size is None:  # the power was cut after the first was written for the first time
+            continue
+        try:
+            found.append(unpack(disk.read(path, 0, size)))
+        except (FormatError, DiskError) as error:
+            bad[path] = str(error).removeprefix(f"{path}: ")
+    return Copies(
+        content=max(found, key=lambda each: each.version, default=None),
+        bad=bad,
+        alike=len(found) == 2 and found[0] == found[1],
+    )
 
 
 def pack(content: Content) -> bytes:
@@ -283,57 +286,3 @@ def id_bytes(text: str) -> bytes:
 
 def _ordered(topics: Mapping[str, Entry]) -> Mapping[str, Entry]:
     return MappingProxyType(dict(sorted(topics.items())))
-
-
-def _readable(disk: Disk) -> list[Content]:
-    found = []
-    for path in (FIRST, SECOND):
-        with suppress(FormatError, DiskError):
-            found.append(unpack(disk.read(path, 0, disk.size(path) or 0)))
-    return found
-
-
-def _topics_of_folders(
-    disk: Disk, report: Report, new_id: Callable[[], bytes]
-) -> Mapping[str, Entry]:
-    numbers: dict[str, set[int]] = {}
-    ids: dict[str, bytes] = {}
-    for name in disk.names(""):
-        found = PARTITION.fullmatch(name)
-        if found is None or found["topic"] in NOT_TOPICS or not disk.names(name):
-            continue
-        topic = found["topic"]
-        numbers.setdefault(topic, set()).add(int(found["number"]))
-        topic_id = _topic_id(disk, f"{name}/partition.metadata", report)
-        if topic_id is not None and ids.setdefault(topic, topic_id) != topic_id:
-            report(f"{name}: its topic's id is another than that of the partitions before it")
-    topics = {}
-    for topic, there in numbers.items():
-        count = max(there) + 1
-        if len(there) < count:
-            report(f"topic {topic!r}: {count - len(there)} of {count} partitions have no folder")
-        overrides = {"cleanup.policy": "compact"} if topic in ALWAYS_COMPACTED else {}
-        topic_id = ids.get(topic) or new_id()
-        topics[topic] = Entry(name=topic, id=topic_id, partitions=count, overrides=overrides)
-    return _ordered(topics)
-
-
-def _topic_id(disk: Disk, path: str, report: Report) -> bytes | None:
-    size = disk.size(path)
-    text = b"" if size is None else disk.read(path, 0, size)
-    found = METADATA.fullmatch(text.decode("latin-1"))
-    if found is None:
-        report(f"{path}: it does not say its topic's id")
-        return None
-    return id_bytes(found["id"])
-
-
-def _highest_id(disk: Disk, folder: str) -> int:
-    """The highest producer id that a partition's snapshots know."""
-    highest = -1
-    for offset in snapshot.offsets(disk, folder):
-        path = snapshot.path_of(folder, offset)
-        with suppress(FormatError, DiskError):
-            known = snapshot.unpack(disk.read(path, 0, disk.size(path) or 0))
-            highest = max([highest, *(producer_id for producer_id, _ in known)])
-    return highest

@@ -21,7 +21,9 @@ class Confluent(Library):
     """confluent-kafka."""
 
     def hello(self) -> str:
-        return f"{confluent_kafka.version()[0]}, librdkafka {confluent_kafka.libversion()[0]}"
+        found = confluent_kafka.version()
+        own = found if isinstance(found, str) else found[0]  # a pair before 2.12
+        return f"{own}, librdkafka {confluent_kafka.libversion()[0]}"
 
     def settings(self) -> dict[str, Any]:
         given: dict[str, Any] = {"bootstrap.servers": self.servers}
