@@ -128,11 +128,19 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stops it in good order; nothing happens if it does not run."""
-        running, self._running = self._running, None
-        if running is not None:
-            atexit.unregister(self.stop)
+        """Stops it in good order; nothing happens if it does not run.
+
+        :raises TimeoutError: it is still busy after a minute; it may be stopped once more
+        """
+        running = self._running
+        if running is None:
+            return
+        try:
             running.stop()
+        finally:
+            if not running.alive:
+                self._running = None
+                atexit.unregister(self.stop)
 
     def __enter__(self) -> Self:
         return self.start()
