@@ -52,10 +52,11 @@ class Echo:
         self.events: list[Event] = []
         self.held: list[ConnectionId] = []
         self.alarms: list[tuple[int, ConnectionId]] = []
+        self.behind = False
         self.login_needed = False
         self.trusted: set[ConnectionId] = set()
 
-    def handle(self, event: Event, now: int) -> list[Command]:
+    def handle(self, event: Event, now: int, room: int) -> list[Command]:
         self.events.append(event)
         rung = [(at, who) for at, who in sorted(self.alarms) if at <= now]
         self.alarms = [each for each in self.alarms if each not in rung]

@@ -165,7 +165,7 @@ def test_a_folder_of_a_kafka(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
     code, line = refused("--port", "0", "--data-dir", str(tmp_path))
     assert code == 4
-    assert "was written by a Kafka" in line
+    assert "was last written by a Kafka" in line
     assert "--adopt" in line
 
 

@@ -536,10 +536,10 @@ def test_weeks_are_advanced_without_a_stop_at_each_minute(
     stops = 0
     handle = Node.handle
 
-    def counted(node: Node, event: Event, now: int) -> list[Command]:
+    def counted(node: Node, event: Event, now: int, room: int) -> list[Command]:
         nonlocal stops
         stops += 1
-        return handle(node, event, now)
+        return handle(node, event, now, room)
 
     monkeypatch.setattr(Node, "handle", counted)
     broker.clock.advance(30 * 86_400)

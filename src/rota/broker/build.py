@@ -102,7 +102,7 @@ def install(  # noqa: PLR0913, what a broker is told
     :param address: what clients are told to connect to
     :param log: takes a level of :mod:`logging` and a text
     :param passwords: by user; without any, nobody has to log in
-    :param adopt: take over a folder that a Kafka has written
+    :param adopt: take over a folder without a catalogue: a Kafka's, or a copy of partitions
     :raises Unreachable: another process has the folder, or it cannot be read or written
     :raises InputError: it is not Rota's
     """

@@ -71,7 +71,7 @@ class Broker:
         :param mechanisms: ``PLAIN``, ``SCRAM-SHA-256``, ``SCRAM-SHA-512``; all by default
         :param tls: files in PEM, a certificate and its key, or one with both; then all speak TLS
         :param allow_anonymous: listen beyond this machine though nobody has to log in
-        :param adopt: take over a folder that a Kafka has written
+        :param adopt: take over a folder without a catalogue: a Kafka's, or a copy of partitions
         :raises InputError: a setting is wrong
         """
         if (problem := missing()) is not None:

@@ -2,7 +2,8 @@
 
 A frame becomes a :class:`~rota.broker.call.Call`, the handler of its API answers it at once or
 later, and the answer becomes a :class:`~rota.broker.event.Send`. What must happen later is an
-alarm; :meth:`Node.next_alarm` says when the shell must come back at the latest.
+alarm; :meth:`Node.next_alarm` says when the shell must come back at the latest. Where it is
+:attr:`~Node.behind`, the shell comes back as soon as it has room for more answers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import assert_never
 
+from rota.broker import turn
 from rota.broker.call import Call, Client
 from rota.broker.dispatch import Handler
 from rota.broker.event import (
@@ -56,11 +58,16 @@ class Node:
         self._login_needed = login_needed
         self._clients: dict[ConnectionId, Client] = {}
         self._commands: list[Command] = []
+        self._answered = 0
+        """Bytes of the answers among them."""
         parts.log = self._log
 
-    def handle(self, event: Event, now: int) -> list[Command]:
+    def handle(self, event: Event, now: int, room: int = turn.BYTES) -> list[Command]:
         """What must be done now that this has happened. Alarms that are due ring before it, and
-        those that it has set for now, behind it: a fetch that an append has woken is answered here.
+        those that it has set for now, behind it; then those who waited are answered, in turn.
+
+        :param room: bytes of answers that the shell may take; the last one may need more. Who asks
+            is answered all the same: that is for the shell to decide, before it tells of it.
         """
         self._ring(now)
         match event:
@@ -76,7 +83,8 @@ class Node:
             case _:
                 assert_never(event)
         self._ring(now)
-        commands, self._commands = self._commands, []
+        self._take_turns(min(room, turn.BYTES))
+        commands, self._commands, self._answered = self._commands, [], 0
         return commands
 
     def _ring(self, now: int) -> None:
@@ -86,6 +94,21 @@ class Node:
                 return self.parts.alarms.ring(now)
             except Exception as error:  # noqa: BLE001 as above
                 self._log(ERROR, f"an alarm: {type(error).__name__}: {error}")
+
+    def _take_turns(self, room: int) -> None:
+        turns = self.parts.turns
+        left = turn.COUNT
+        while turns and left and self._answered < room:
+            left -= 1
+            try:
+                turns.next()()
+            except Exception as error:  # noqa: BLE001 as above
+                self._log(ERROR, f"a call that waited: {type(error).__name__}: {error}")
+
+    @property
+    def behind(self) -> bool:
+        """Somebody who waited can be answered: come back when there is room."""
+        return bool(self.parts.turns)
 
     def next_alarm(self, slack: int = 0) -> int | None:
         """When something must happen by itself; None: not before the next event.
@@ -200,6 +223,7 @@ class Node:
                 reason = f"the answer to {api.name} v{head.version} cannot be written: {error}"
                 return self._drop(client, reason)
             self._commands.append(Send(connection, data))
+            self._answered += len(data)
         return None
 
     def _drop(self, client: Client, reason: str) -> None:

@@ -110,7 +110,13 @@ def _check_owner(means: Means, folder: str, topic_id: bytes) -> None:
         path = f"{folder}/{METADATA}"
         means.report(f"{path}: it does not say the topic's id; it is written anew")
         means.disk.replace(path, f"version: 0\ntopic_id: {id_text(topic_id)}".encode())
-    elif said != topic_id:
+    elif said == topic_id:
+        return
+    elif sum(a != b for a, b in zip(id_text(said), id_text(topic_id), strict=True)) == 1:
+        path = f"{folder}/{METADATA}"
+        means.report(f"{path}: a character of the topic's id is wrong; it is written anew")
+        means.disk.replace(path, f"version: 0\ntopic_id: {id_text(topic_id)}".encode())
+    else:
         raise Unreachable(
             f"the folder {folder} is of another topic: its id is {id_text(said)}, and not "
             f"{id_text(topic_id)} as in the catalogue; move it away"

@@ -38,6 +38,8 @@ FAREWELL = 1.0
 """Seconds that clients have at the end to take what was sent to them."""
 MOST_UNSENT = 256 << 20
 """When answers of so many bytes wait to be read, no request is taken up until some were."""
+MOST_RECORDS = MOST_UNSENT // 2
+"""Nobody is given records while so many wait: all else goes on, whoever reads too slowly."""
 STALLED = 5.0
 """Seconds without a byte read, after which a client may be closed for the sake of others."""
 ROUNDS = 200
@@ -50,8 +52,12 @@ LOGGER = logging.getLogger("rota.broker")
 class Core(Protocol):
     """What the shell needs of a node."""
 
-    def handle(self, event: Event, now: int) -> list[Command]:
-        """What must be done now that this has happened."""
+    def handle(self, event: Event, now: int, room: int) -> list[Command]:
+        """What must be done now that this has happened; with so much room for answers."""
+
+    @property
+    def behind(self) -> bool:
+        """There are answers, as soon as there is room for them."""
 
     def next_alarm(self, slack: int = 0) -> int | None:
         """When something must happen by itself; what is done from time to time, so much later."""
@@ -95,6 +101,8 @@ class Server:
         """The broker's time for which the alarm is set."""
         self._sweep: asyncio.TimerHandle | None = None
         self._relief: asyncio.TimerHandle | None = None
+        self._going_on: asyncio.Handle | None = None
+        """The node is about to answer some who waited."""
 
     # From outside, within the loop
 
@@ -118,16 +126,17 @@ class Server:
         for connection in list(self._connections.values()):
             connection.abort()
         await asyncio.sleep(0)
-        for timer in (self._alarm, self._sweep, self._relief):
+        for timer in (self._alarm, self._sweep, self._relief, self._going_on):
             if timer is not None:
                 timer.cancel()
 
     def tell(self, event: Event) -> None:
         """Tells the node, and does what it wants done."""
-        self.act(self._node.handle(event, self._clock.now()))
+        room = max(MOST_RECORDS - self.unsent, 0)
+        self.act(self._node.handle(event, self._clock.now(), room))
 
     def act(self, commands: Iterable[Command]) -> None:
-        """Does what the node wants done; then sees to the next alarm."""
+        """Does what the node wants done; then sees to when it goes on."""
         for command in commands:
             if isinstance(command, Log):
                 self._logger.log(command.level, "%s", command.text)
@@ -138,6 +147,7 @@ class Server:
                     self._logger.exception("%s: an answer could not be sent", connection.name)
                     connection.abort()
         self._arm()
+        self._catch_up()
 
     def now(self) -> int:
         """The broker's time."""
@@ -210,16 +220,16 @@ class Server:
         if self.unsent < MOST_UNSENT:
             return False
         self._waiting[connection.id] = connection
-        if self._relief is None:
-            self._relief = self.loop.call_later(STALLED, self._close_stalled)
+        self._look_for_stalled()
         return True
 
     def sent(self) -> None:
         """There is less to send; those that wait may go on, if it is little enough."""
-        if self._waiting and self.unsent < MOST_UNSENT:
+        if self.unsent < MOST_UNSENT:
             waiting, self._waiting = self._waiting, {}
             for connection in waiting.values():
                 connection.go_on_waiting()
+            self._catch_up()
 
     def stirred(self, connection: Connection) -> None:
         """Bytes have moved."""
@@ -291,21 +301,43 @@ class Server:
         if self._connections:
             self._sweep_in(most)
 
+    def _catch_up(self) -> None:
+        """Lets the node answer those who waited: in the loop's next round, so that all others get
+        their turn too, or once there is room.
+        """
+        if self._going_on or not self._node.behind:
+            return
+        if self.unsent < MOST_RECORDS:
+            self._going_on = self.loop.call_soon(self._go_on)
+        else:
+            self._look_for_stalled()
+
+    def _go_on(self) -> None:
+        self._going_on = None
+        self.tell(Woken())
+
+    def _look_for_stalled(self, seconds: float | None = None) -> None:
+        if self._relief is None:
+            wait = STALLED if seconds is None else seconds
+            self._relief = self.loop.call_later(wait, self._close_stalled)
+
     def _close_stalled(self) -> None:
         """Closes who does not read, while others wait for the memory that its answer takes."""
         self._relief = None
         now = self.loop.time()
-        for connection in list(self._connections.values()):
+        patience = STALLED
+        for connection in [each for each in self._connections.values() if each.unsent]:
             quiet = now - connection.last
             if quiet < STALLED:
+                patience = STALLED - quiet
                 break
-            if connection.unsent:
-                self.refused(
-                    connection, f"{connection.unsent} bytes were not read in {quiet:.0f} s"
-                )
-                connection.abort()
-        if self._waiting:
-            self._relief = self.loop.call_later(STALLED, self._close_stalled)
+            self.refused(
+                connection,
+                f"an answer of {connection.unsent} bytes was not read in {quiet:.0f} s",
+            )
+            connection.abort()
+        if self._waiting or self._node.behind:
+            self._look_for_stalled(patience)
 
     def _went_wrong(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """One line for what asyncio could not do, such as accepting without a free descriptor."""

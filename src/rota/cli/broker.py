@@ -24,6 +24,8 @@ examples:
       at 127.0.0.1:9092, in a temporary folder that is removed at the end
   rota broker --data-dir ./kafka --port 19092
       in a folder that is kept
+  rota broker --data-dir ./copy-of-kafka-logs --adopt
+      with the topics of a Kafka; needed once, docs/how-to/broker.md tells what it takes
   rota broker --config auto.create.topics.enable=false --config num.partitions=4
       settings under Kafka's names
   rota broker --config-file server.properties -v
@@ -62,7 +64,11 @@ def _add_place(place: argparse._ArgumentGroup) -> None:
         help="where topics are kept (default: a temporary folder, removed at the end)",
     )
     place.add_argument(
-        "--adopt", action="store_true", help="take over a folder that a Kafka has written"
+        "--adopt",
+        action="store_true",
+        help="take over a folder that Rota has no catalogue of: of a Kafka that was stopped, a "
+        "copy of partitions' folders, or Rota's own with a damaged catalogue. Nothing of its "
+        "topics is deleted until you set retention. Copy it first",
     )
     place.add_argument(
         "--port", type=_port, default=PORT, metavar="N", help=f"default {PORT}; 0: any free one"

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rota.model.config import DAY
 from rota.storage import epoch, leftover, lookup, replay, snapshot
@@ -61,6 +62,8 @@ def load(disk: Disk, folder: str, known: Known, report: Callable[[str], None]) -
             each.epochs = epochs
     loading = _Loading(disk, folder, segments, known, report)
     loading.run()
+    if not known.compacted:
+        _tell_gaps(folder, segments, known, report)
     start = max(known.start, segments[0].base_offset)
     if start > segments[-1].end:
         loading.restart(start)
@@ -356,6 +359,21 @@ class _Loading:
         del self._segments[row:end]
 
 
+def _tell_gaps(
+    folder: str, segments: Sequence[Segment], known: Known, report: Callable[[str], None]
+) -> None:
+    """Says where segments are gone that were not read just now."""
+    first = segments[0].base_offset
+    if known.clean and known.start < first:
+        report(f"{folder}: begins at offset {first}, {known.start} was its start")
+    for before, after in pairwise(segments):
+        if not known.clean and after.base_offset > known.recovery_point:
+            break
+        with suppress(Damage):  # it is told of when it is asked for
+            if lookup.find(before, after.base_offset - 1) is None:
+                report(f"{before.log}: ends before offset {after.base_offset - 1}; a gap follows")
+
+
 def _confirmed(epochs: Epochs, segments: Sequence[Segment]) -> bool:
     """Does the log have what the list of epochs says? No checksum covers that."""
     bases = [each.base_offset for each in segments]
@@ -391,6 +409,8 @@ def _make_epochs(
         alone = not entries or head.leader_epoch > entries[-1][0]
         if alone:
             entries.append((head.leader_epoch, head.base_offset))
+    if alone and listed is not None and entries[-1][0] > listed.latest:
+        entries.pop()  # the last batch alone against the list
     found = Epochs(entries or [(0, segments[0].base_offset)])
     if listed is not None:
         if all(found.at(start) == known for known, start in listed.entries):

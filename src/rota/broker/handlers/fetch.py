@@ -48,11 +48,15 @@ def handle(parts: Parts, call: Call) -> None:
     if call.version >= SESSIONS_FROM and request.session_epoch not in FULL:
         return call.answer(_response(Code.FETCH_SESSION_ID_NOT_FOUND, []))
     fetch = Fetch(parts, call)
-    response = fetch.look(request.max_wait_ms <= 0)
-    if response is not None:
-        return call.answer(response)
-    poll = LongPoll(parts, call, fetch.partitions(), fetch.look, refuse)
-    return poll.start(call.now + request.max_wait_ms)
+    poll = LongPoll(
+        parts,
+        call,
+        until=call.now + request.max_wait_ms,
+        look=fetch.look,
+        partitions=fetch.partitions,
+        refuse=refuse,
+    )
+    return poll.start()
 
 
 def refuse(call: Call, code: Code) -> Message:
