@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import socket
 import ssl
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 from typing import TypeVar
 
 from rota.broker.build import Installation
@@ -31,7 +29,7 @@ PATIENCE = 10.0
 class Running:
     """A broker that runs, in a thread of its own."""
 
-    def __init__(  # noqa: PLR0913, what a thread is given
+    def __init__(
         self,
         install: Callable[..., Installation],
         sockets: list[socket.socket],
@@ -39,10 +37,9 @@ class Running:
         clock: Clock,
         config: BrokerConfig,
         context: ssl.SSLContext | None,
-        temporary: Path | None,
     ) -> None:
         self._install, self._sockets, self._clock = install, sockets, clock
-        self._config, self._context, self._temporary = config, context, temporary
+        self._config, self._context = config, context
         self._process = os.getpid()
         self._wanted = True
         """Nobody has said that it shall stop."""
@@ -61,10 +58,20 @@ class Running:
             raise
         _all.add(self)
 
-    def stop(self) -> None:
-        """Ends the thread; raises what kept the broker from stopping in good order."""
-        if self._process != os.getpid():
-            return  # a child has inherited the object, but not the thread
+    @property
+    def mine(self) -> bool:
+        """It runs in this process: a child inherits the object, but not the thread."""
+        return self._process == os.getpid()
+
+    def stop(self, *, keep: bool = False) -> None:
+        """Ends the thread; raises what kept the broker from stopping in good order.
+
+        :param keep: its folder will be used again, though it is a temporary one
+        """
+        if not self.mine:
+            return
+        if keep:
+            self._installed.lasting = True
         _all.discard(self)
         self._end()
         self._clear()
@@ -73,7 +80,7 @@ class Running:
 
     def run(self, act: Callable[[Node, Server], T]) -> T:
         """What this gives in the broker's thread; what the node then wants done is done."""
-        if self._process != os.getpid():
+        if not self.mine:
             raise RotaError("the broker runs in the process that has started it, not in a fork")
         if threading.current_thread() is self._thread:
             return self._act(act)
@@ -151,8 +158,6 @@ class Running:
     def _clear(self) -> None:
         for each in self._sockets:
             each.close()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 _all: weakref.WeakSet[Running] = weakref.WeakSet()
