@@ -222,6 +222,21 @@ def test_compaction_reads_large_batches_alone_and_small_ones_together(
     assert kept == [2]
 
 
+def test_a_bomb_from_before_a_topic_was_compacted_stops_nothing_but_its_compaction(
+    node: DataNode,
+) -> None:
+    node.topic("plain", 1, segment_bytes=str(1 << 20))
+    peer = node.connect()
+    peer.store(BOMBS["records"], topic="plain")
+    log = node.topics.log("plain", 0)
+    assert log is not None
+    log.roll(node.now)
+    node.topics.configure("plain", {"cleanup.policy": "compact"}, node.now)
+    node.topics.housekeep(node.now)
+    assert [line for line in node.lines if "plain-0 is not compacted any more" in line]
+    assert peer.store(one_of(1), topic="plain") == [log.end - 1]
+
+
 def _records(peer: Peer) -> list[Record]:
     data = bytes(peer.read({("t", 0): 0})["t", 0].records)
     return list(records(decode(data)))
