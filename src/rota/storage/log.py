@@ -348,19 +348,27 @@ class Log:
         until = self.end if to is None else min(to, self.end)
         return self._chain.read(offset, until, max_bytes, at_least_one=at_least_one)
 
-    def offset_for_time(self, timestamp: int) -> tuple[int, int] | None:
+    def offset_for_time(
+        self, timestamp: int, allowance: Allowance | None = None
+    ) -> tuple[int, int] | None:
         """The offset and timestamp of the first record that is not older; None: all are.
 
-        :raises Refused: what must be read for that is damaged
+        :param allowance: for looking at records; by default that of a batch of the largest size
+        :raises Refused: what must be read for that is damaged, or is too much work
         """
-        return self._chain.first_since(timestamp, self.start)
+        return self._chain.first_since(timestamp, self.start, allowance or self.allowance())
 
-    def newest(self) -> tuple[int, int] | None:
+    def newest(self, allowance: Allowance | None = None) -> tuple[int, int] | None:
         """The offset and timestamp of the first record with the newest timestamp; None: no record.
 
-        :raises Refused: what must be read for that is damaged
+        :param allowance: as above
+        :raises Refused: what must be read for that is damaged, or is too much work
         """
-        return self._chain.newest()
+        return self._chain.newest(allowance or self.allowance())
+
+    def allowance(self) -> Allowance:
+        """For looking at the records of any batch that the log takes."""
+        return Allowance(self.config.max_message_bytes)
 
     def aborted(self, first: int, last: int) -> list[tuple[int, int]]:
         """Aborted transactions with records from one offset to before another.
