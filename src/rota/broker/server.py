@@ -28,6 +28,7 @@ from rota.broker.event import (
     Send,
     Woken,
 )
+from rota.broker.intake import Intake
 from rota.formats.buffer import Bytes
 from rota.model.config import BrokerConfig
 from rota.wire.frame import SCRATCH
@@ -82,6 +83,7 @@ class Server:
         self.scratch = bytearray(SCRATCH)
         self.plain = bytearray(SCRATCH if context is not None else 0)
         self.limit = config.max_request_bytes
+        self.intake = Intake(self.loop, self.limit)
         self.unsent = 0
         self.context = context
         self._node = node
@@ -129,6 +131,7 @@ class Server:
         for timer in (self._alarm, self._sweep, self._relief, self._going_on):
             if timer is not None:
                 timer.cancel()
+        self.intake.close()
 
     def tell(self, event: Event) -> None:
         """Tells the node, and does what it wants done."""
