@@ -76,6 +76,8 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no others
             return importlib.import_module("rota.errors")
         if name not in _HOMES:
             raise AttributeError(f"module 'rota' has no attribute {name!r}")
+        if name == "Broker" and (problem := importlib.import_module("rota.broker").missing()):
+            raise importlib.import_module("rota.errors").Unreachable(problem)
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value
         return value

@@ -189,6 +189,8 @@ def _node(  # noqa: PLR0913, as above
         mechanisms=mechanisms,
         new_nonce=partial(token_urlsafe, 24),
     )
+    if len(topics) and not folder.clean:
+        log(WARNING, f"{called} was not closed in good order: its logs were looked through")
     log(INFO, f"cluster {folder.cluster_id}: {len(topics)} topics in {called}")
     return Node(parts, offered, faults=Faults(alarms), login_needed=users is not None)
 

@@ -27,6 +27,8 @@ CHUNK = 256 * 1024
 """So much of an answer is given to the socket at a time, so that little of it is copied."""
 CALM = 64 * 1024
 """The next chunk follows when only so much of the last is left."""
+LINGERING = 5.0
+"""Seconds that an answer may take when its client sends no more."""
 NOTHING = memoryview(b"")
 KEEPS = sys.version_info >= (3, 12)
 
@@ -224,9 +226,17 @@ class Connection(asyncio.BufferedProtocol):
         self._listen()
 
     def eof_received(self) -> bool:
-        """The client sends no more; what it sent before is still answered."""
+        """The client sends no more; what it sent before is still answered, if that is soon: most
+        clients are gone, and a long poll would keep their connections for as long as they said.
+        """
         self._ended = True
+        if self.busy:
+            self._host.loop.call_later(LINGERING, self._leave)
         return self.busy or self._blocked or self._due or self._waiting
+
+    def _leave(self) -> None:
+        if self.busy:
+            self.abort()
 
     def pause_writing(self) -> None:
         """The client does not read."""

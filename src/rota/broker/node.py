@@ -29,7 +29,7 @@ from rota.broker.event import (
     Send,
     Woken,
 )
-from rota.broker.fault import Faults
+from rota.broker.fault import Faults, api_name
 from rota.broker.part import ERROR, WARNING, Parts
 from rota.errors import Code, FormatError, Refused
 from rota.formats.buffer import Bytes
@@ -38,6 +38,7 @@ from rota.wire.message import Head, Message, read_head, read_request, write_resp
 
 BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 """What a client may ask before it has logged in, where it must."""
+LOGIN = " (is the client's security.protocol SASL_PLAINTEXT or SASL_SSL?)"
 _LENGTH = struct.Struct(">i")
 
 
@@ -63,13 +64,14 @@ class Node:
         parts.log = self._log
 
     def handle(self, event: Event, now: int, room: int = turn.BYTES) -> list[Command]:
-        """What must be done now that this has happened. Alarms that are due ring before it, and
-        those that it has set for now, behind it; then those who waited are answered, in turn.
+        """What must be done now that this has happened.
+
+        Alarms ring only when the shell says that it is time. So after a stall what has come in
+        meanwhile counts first: members whose heartbeats wait in their sockets are not silent.
 
         :param room: bytes of answers that the shell may take; the last one may need more. Who asks
             is answered all the same: that is for the shell to decide, before it tells of it.
         """
-        self._ring(now)
         match event:
             case Opened(connection, host):
                 self._clients[connection] = Client(connection=connection, host=host)
@@ -79,10 +81,9 @@ class Node:
             case Closed(connection):
                 self._forget(connection)
             case Woken():
-                pass
+                self._ring(now)
             case _:
                 assert_never(event)
-        self._ring(now)
         self._take_turns(min(room, turn.BYTES))
         commands, self._commands, self._answered = self._commands, [], 0
         return commands
@@ -143,14 +144,14 @@ class Node:
 
     def _received(self, client: Client, frame: Bytes, now: int) -> None:
         if client.raw is not None:
-            return self._token(client, client.raw, frame)
+            return self._token(client, client.raw, frame, now)
         try:
             head = read_head(frame)
             handler = self._handler(head)
             if handler is None:
                 return self._refuse_version(client, head)
             if self._login_needed and client.user is None and handler.api not in BEFORE_LOGIN:
-                return self._drop(client, f"{handler.api.name} before logging in")
+                return self._drop(client, f"{api_name(handler.api)} before logging in{LOGIN}")
             client.client_id = head.client_id or ""
             request = read_request(handler.api, head.version, frame, head.size)
         except FormatError as error:
@@ -167,14 +168,20 @@ class Node:
         )
         return self._call(handler, call)
 
-    def _token(self, client: Client, take: Callable[[bytes], bytes], frame: Bytes) -> None:
+    def _token(
+        self, client: Client, take: Callable[[bytes], bytes], frame: Bytes, now: int
+    ) -> None:
         """A frame without a head, as part of a login; so is the answer."""
         try:
             reply = take(bytes(frame))
         except Refused as error:
-            return self._drop(client, str(error))
+            reason, name = str(error), ("login", client.connection)
+            client.gone = partial(self.parts.alarms.stop, name)
+            self.parts.alarms.start(
+                name, now + self.parts.config.login_pause, lambda _: self._drop(client, reason)
+            )
+            return
         self._commands.append(Send(client.connection, _LENGTH.pack(len(reply)) + reply))
-        return None
 
     def _call(self, handler: Handler, call: Call) -> None:
         answer = partial(self._answer, handler, call)

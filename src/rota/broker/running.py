@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import socket
 import ssl
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 from typing import TypeVar
 
 from rota.broker.build import Installation
@@ -31,7 +29,7 @@ PATIENCE = 60.0
 class Running:
     """A broker that runs, in a thread of its own."""
 
-    def __init__(  # noqa: PLR0913, what a thread is given
+    def __init__(
         self,
         install: Callable[..., Installation],
         sockets: list[socket.socket],
@@ -39,10 +37,9 @@ class Running:
         clock: Clock,
         config: BrokerConfig,
         context: ssl.SSLContext | None,
-        temporary: Path | None,
     ) -> None:
         self._install, self._sockets, self._clock = install, sockets, clock
-        self._config, self._context, self._temporary = config, context, temporary
+        self._config, self._context = config, context
         self._process = os.getpid()
         self._wanted = True
         """Nobody has said that it shall stop."""
@@ -60,13 +57,21 @@ class Running:
             raise
         _all.add(self)
 
-    def stop(self) -> None:
+    @property
+    def mine(self) -> bool:
+        """It runs in this process: a child inherits the object, but not the thread."""
+        return self._process == os.getpid()
+
+    def stop(self, *, keep: bool = False) -> None:
         """Ends the thread; raises what kept the broker from stopping in good order.
 
-        :raises TimeoutError: it has not ended yet: it still serves, and may be stopped once more
+        :param keep: its folder will be used again, though it is a temporary one
+        :raises TimeoutError: it has not ended yet; it may be stopped once more
         """
-        if self._process != os.getpid():
-            return  # a child has inherited the object, but not the thread
+        if not self.mine:
+            return
+        if keep:
+            self._installed.lasting = True
         self._end()
         if self._thread.is_alive():
             raise TimeoutError(
@@ -78,7 +83,7 @@ class Running:
 
     def run(self, act: Callable[[Node, Server], T]) -> T:
         """What this gives in the broker's thread; what the node then wants done is done."""
-        if self._process != os.getpid():
+        if not self.mine:
             raise RotaError("the broker runs in the process that has started it, not in a fork")
         if threading.current_thread() is self._thread:
             return self._act(act)
@@ -159,8 +164,6 @@ class Running:
         """By the thread itself, so that nothing is taken away from under it."""
         for each in self._sockets:
             each.close()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 _all: weakref.WeakSet[Running] = weakref.WeakSet()

@@ -29,6 +29,7 @@ from rota.broker.event import (
     Woken,
 )
 from rota.broker.intake import Intake
+from rota.broker.repeat import Repeats
 from rota.formats.buffer import Bytes
 from rota.model.config import BrokerConfig
 from rota.wire.frame import SCRATCH
@@ -90,6 +91,7 @@ class Server:
         self._clock = clock
         self._config = config
         self._logger = logger
+        self._repeats = Repeats(lambda level, text: logger.log(level, "%s", text))
         self._count = 0
         self._connections: OrderedDict[ConnectionId, Connection] = OrderedDict()
         """Those that were quiet the longest come first."""
@@ -142,7 +144,7 @@ class Server:
         """Does what the node wants done; then sees to when it goes on."""
         for command in commands:
             if isinstance(command, Log):
-                self._logger.log(command.level, "%s", command.text)
+                self._say(command.level, command.text)
             elif (connection := self._connections.get(command.connection)) is not None:
                 try:
                     _obey(connection, command)
@@ -242,7 +244,10 @@ class Server:
 
     def refused(self, connection: Connection, reason: str) -> None:
         """What came in is no request."""
-        self._logger.warning("%s: %s; the connection is closed", connection.name, reason)
+        self._say(
+            logging.WARNING,
+            f"{connection.name.rpartition(':')[0]}: {reason}; the connection is closed",
+        )
 
     def closed(self, connection: Connection) -> None:
         """The connection is gone."""
@@ -253,6 +258,12 @@ class Server:
     def _accept(self) -> Connection:
         self._count += 1
         return Connection(self, ConnectionId(self._count))
+
+    def _say(self, level: int, text: str) -> None:
+        if level < logging.WARNING:
+            self._logger.log(level, "%s", text)
+        else:
+            self._repeats.tell(level, text, self.loop.time())
 
     # Time
 
@@ -287,7 +298,9 @@ class Server:
         self._sweep = self.loop.call_later(min(seconds, LONGEST), self._close_idle)
 
     def _close_idle(self) -> None:
-        """Closes who was silent too long: whose machine is gone, it will not say so."""
+        """Closes who was silent too long: whose machine is gone, it will not say so. So does Kafka,
+        though a request may wait for its answer.
+        """
         self._sweep = None
         most = self._config.idle_connection / 1_000
         now = self.loop.time()
@@ -296,11 +309,8 @@ class Server:
             if quiet < most:
                 self._sweep_in(most - quiet)
                 return
-            if connection.busy:
-                self.stirred(connection)  # it waits for the node: that is not its silence
-            else:
-                self._logger.info("%s: closed, silent for %.0f s", connection.name, quiet)
-                connection.abort()
+            self._logger.info("%s: closed, silent for %.0f s", connection.name, quiet)
+            connection.abort()
         if self._connections:
             self._sweep_in(most)
 

@@ -23,6 +23,8 @@ from rota.formats.buffer import Bytes
 from rota.model.config import LONG, TopicConfig
 from rota.model.naming import FORBIDDEN, INTERNAL, JOURNAL, misname, unified
 from rota.model.setting import topic_config
+from rota.model.topic import first_few
+from rota.storage.allowance import Allowance
 from rota.storage.catalog import Entry
 from rota.storage.disk import Disk
 from rota.storage.log import Appended, Log, Pair
@@ -118,14 +120,22 @@ class Topics:
 
     # Their records
 
-    def append(self, name: str, partition: int, batch: Bytes, now: int) -> Appended:
+    def append(
+        self,
+        name: str,
+        partition: int,
+        batch: Bytes,
+        now: int,
+        allowance: Allowance | None = None,
+    ) -> Appended:
         """Stores a batch as a producer sent it, and tells those who wait for one.
 
+        :param allowance: for looking at its records; by default that of the batch alone
         :raises Refused: the batch is wrong, or there is no such partition
         :raises DiskError: it could not be written; nothing of it remains
         """
         log = self._known(name, partition)
-        appended = log.append(batch, now)
+        appended = log.append(batch, now, allowance)
         self._grown(name, partition, log, now)
         return appended
 
@@ -364,10 +374,22 @@ class Topics:
         :raises DiskError: it is not; the next start recovers
         """
         self.housekeeping.close()
+        problem: DiskError | None = None
         for _, _, log in self._logs():
-            log.close()
+            try:
+                log.close()
+            except DiskError as error:  # the others are closed all the same
+                problem = problem or error
         self.housekeeping.save_points()
-        self._folder.mark_clean()
+        if problem is not None:
+            raise problem
+        failed = [log.folder for _, _, log in self._logs() if log.failed is not None]
+        if failed:  # what such a log has on the disk is not known
+            self._report(
+                f"the next start reads the logs, for some have failed: {first_few(failed)}"
+            )
+        else:
+            self._folder.mark_clean()
 
 
 def check_count(partitions: int) -> None:

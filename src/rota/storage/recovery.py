@@ -126,10 +126,7 @@ class _Loading:
         last = len(self._segments) - 1
         first = last
         if self._known.clean:
-            try:
-                problem = self._resume(self._segments[last])
-            except Damage as damage:
-                problem = self._go_on_behind(damage)
+            problem = self._open_last()
             if problem is None:
                 self._load_producers(self._segments[-1].end)
                 self._replay(self._segments[-1].end)
@@ -162,6 +159,20 @@ class _Loading:
         self._segments[:] = [new]
         self.producers = Producers(self._known.expiration)
         self.producers.end = offset
+
+    def _open_last(self) -> str | None:
+        """Goes on after a clean stop; tells why that cannot be."""
+        segment, end = self._segments[-1], self._known.recovery_point
+        try:
+            problem = self._resume(segment)
+            if problem is None or end <= segment.base_offset:
+                return problem
+            segment.end = end
+            lookup.rebuild(segment, problem)
+            segment.save()
+            return self._resume(segment)
+        except Damage as damage:
+            return self._go_on_behind(damage)
 
     def _go_on_behind(self, damage: Damage) -> str | None:
         """Keeps a damaged segment whose end is known, and goes on in a new one; else says why not.
@@ -279,20 +290,14 @@ class _Loading:
             damage = self._recover(segment, last=row == len(segments) - 1)
             if damage is not None:
                 self._drop(row + 1, f"the one before it ends at offset {segment.end - 1}")
-                if not self._known.clean:
-                    self._cut(segment, damage)
+                self._cut(segment, damage)
             before = segment
             row += 1
         last = segments[-1]
         last.end = self.producers.end
         if last.end < self._known.recovery_point:
-            text = f"ends at offset {last.end}, {self._known.recovery_point} was flushed"
-            early = Damage(last.log, last.size, text)
-            if self._known.clean:
-                last.save()
-                self._go_on_behind(early)
-            else:
-                self._report(str(early))
+            expected = self._known.recovery_point
+            self._report(f"{last.log}: ends at offset {last.end}, {expected} was flushed")
 
     def _recover(self, segment: Segment, *, last: bool) -> Damage | None:
         """Reads a segment, and makes its indexes; tells where it stops to be sound."""
