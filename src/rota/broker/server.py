@@ -28,6 +28,7 @@ from rota.broker.event import (
     Send,
     Woken,
 )
+from rota.broker.intake import Intake
 from rota.broker.repeat import Repeats
 from rota.formats.buffer import Bytes
 from rota.model.config import BrokerConfig
@@ -83,6 +84,7 @@ class Server:
         self.scratch = bytearray(SCRATCH)
         self.plain = bytearray(SCRATCH if context is not None else 0)
         self.limit = config.max_request_bytes
+        self.intake = Intake(self.loop, self.limit)
         self.unsent = 0
         self.context = context
         self._node = node
@@ -131,6 +133,7 @@ class Server:
         for timer in (self._alarm, self._sweep, self._relief, self._going_on):
             if timer is not None:
                 timer.cancel()
+        self.intake.close()
 
     def tell(self, event: Event) -> None:
         """Tells the node, and does what it wants done."""

@@ -123,7 +123,7 @@ def _partition(parts: Parts, call: Call, name: str, asked: Message) -> tuple[Mes
         if code is Code.MESSAGE_TOO_LARGE:
             parts.log(WARNING, f"{where}: no offset was found by time: {text}")
         return _failed(asked, code), work
-    return PartitionAnswer(
+    return ListOffsetsResponse.ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=0,
         timestamp=timestamp,
