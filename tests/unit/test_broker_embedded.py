@@ -493,11 +493,6 @@ def test_only_one_clients_requests_fail(broker: Broker, client: RawClient) -> No
         assert heartbeat(other, "g", member) == 0
 
 
-@pytest.mark.parametrize("api", [api for api in Api if api is not Api.API_VERSIONS])
-def test_every_api_can_be_ordered_to_fail(broker: Broker, api: Api) -> None:
-    broker.fail(api.name, "UNKNOWN")
-
-
 def test_faults_with_wrong_names(broker: Broker) -> None:
     with pytest.raises(InputError, match="did you mean JoinGroup"):
         broker.fail("JoinGrup", 16)
