@@ -248,7 +248,8 @@ folder = {str(tmp_path)!r}
 with rota.Broker(folder) as broker:
     host, port = broker.bootstrap_servers.split(":")
     client = socket.create_connection((host, int(port)))
-    broker.topics
+    client.sendall(bytes.fromhex("0000000a 0012 0000 00000001 ffff"))  # ApiVersions
+    assert client.recv(1 << 16)  # so the broker knows of this connection before the fork
     ready, done = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
