@@ -111,9 +111,12 @@ class Node:
         """Somebody who waited can be answered: come back when there is room."""
         return bool(self.parts.turns)
 
-    def next_alarm(self) -> int | None:
-        """When something must happen by itself; None: not before the next event."""
-        return self.parts.alarms.next()
+    def next_alarm(self, slack: int = 0) -> int | None:
+        """When something must happen by itself; None: not before the next event.
+
+        :param slack: what is done from time to time may be so much late
+        """
+        return self.parts.alarms.next(slack)
 
     @property
     def clients(self) -> list[Client]:

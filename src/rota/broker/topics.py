@@ -413,12 +413,6 @@ def check_growth(topic: Topic, count: int) -> None:
             Code.INVALID_PARTITIONS,
             f"{topic.name!r} has {topic.partitions} partitions, and cannot be given {count}",
         )
-    if topic.name == JOURNAL:  # a group's partition is its hash by their number
-        raise Refused(
-            Code.INVALID_PARTITIONS,
-            f"{topic.name!r} keeps its {topic.partitions} partitions: with more of them, groups "
-            "would lose their offsets",
-        )
     check_count(count)
 
 

@@ -10,16 +10,13 @@ from rota.errors import Code, DiskError, Refused
 from rota.wire.api import Api
 from rota.wire.message import DeleteRecordsResponse, Message
 
-TopicAnswer = DeleteRecordsResponse.DeleteRecordsTopicResult
-PartitionAnswer = TopicAnswer.DeleteRecordsPartitionResult
-
 TO_THE_END = -1
 
 
 def handle(parts: Parts, call: Call) -> None:
     """Moves the start of each partition."""
     topics = [
-        TopicAnswer(
+        DeleteRecordsResponse.DeleteRecordsTopicResult(
             name=topic.name,
             partitions=[_partition(parts, call, topic, each) for each in topic.partitions],
         )
@@ -31,7 +28,7 @@ def handle(parts: Parts, call: Call) -> None:
 def refuse(call: Call, code: Code) -> Message:
     """The error for each partition."""
     topics = [
-        TopicAnswer(
+        DeleteRecordsResponse.DeleteRecordsTopicResult(
             name=topic.name,
             partitions=[_answer(each.partition_index, code) for each in topic.partitions],
         )
@@ -69,7 +66,9 @@ def _delete(parts: Parts, call: Call, asked_topic: Message, asked: Message) -> i
 
 
 def _answer(partition: int, code: Code, start: int = -1) -> Message:
-    return PartitionAnswer(partition_index=partition, low_watermark=start, error_code=code)
+    return DeleteRecordsResponse.DeleteRecordsPartitionResult(
+        partition_index=partition, low_watermark=start, error_code=code
+    )
 
 
 HANDLERS = (Handler(api=Api.DELETE_RECORDS, lowest=0, highest=2, handle=handle, refuse=refuse),)

@@ -15,7 +15,6 @@ from rota.broker.effective import of_topic
 from rota.broker.part import Parts
 from rota.broker.topics import MOST_PARTITIONS, Topic, check_growth
 from rota.errors import Code, Refused
-from rota.model.naming import JOURNAL
 from rota.wire.api import Api
 from rota.wire.message import (
     NO_ID,
@@ -203,8 +202,6 @@ def _asked(call: Call) -> list[tuple[str | None, bytes]]:
 
 
 def _deleted(parts: Parts, topic: Topic, now: int) -> Message:
-    if topic.name == JOURNAL:
-        return _undeleted(topic.name, topic.id, _refused(f"{JOURNAL} holds the groups"))
     try:
         parts.topics.delete(topic.name, now)
     except Refused as error:
@@ -250,9 +247,6 @@ def _grow(parts: Parts, call: Call, asked: Message) -> Message:
     topic = parts.topics.get(asked.name)
     if topic is None:
         return _grown(asked.name, _named(Code.UNKNOWN_TOPIC_OR_PARTITION))
-    if topic.name == JOURNAL:
-        text = f"{JOURNAL} cannot have more partitions: where a group is kept hangs on their number"
-        return _grown(asked.name, _refused(text))
     try:
         check_growth(topic, asked.count)
         if asked.assignments is not None:
