@@ -449,6 +449,44 @@ def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:
     Lock(tmp_path / "data").release()
 
 
+POSIX_LOCK = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("held", flush=True)
+sys.stdin.read()
+"""
+"""What a Kafka does with the file, as Java's locks are POSIX's."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Java's locks are heeded on Linux only")
+def test_a_folder_that_a_kafka_has_is_in_use(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_bytes(b"")
+    command = [sys.executable, "-c", POSIX_LOCK, str(tmp_path / LOCK)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as kafka:
+        assert kafka.stdout is not None
+        assert kafka.stdout.readline() == b"held\n"
+        with pytest.raises(Unreachable, match="is in use by another process"):
+            Lock(tmp_path)
+        kafka.communicate()
+    lock = Lock(tmp_path)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert b"BlockingIOError" in done.stderr
+    lock.release()
+    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+
+
+def test_a_folder_has_one_user_at_a_time_on_other_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    lock = Lock(tmp_path)
+    with pytest.raises(Unreachable, match="is in use by process"):
+        Lock(tmp_path)
+    lock.release()
+    Lock(tmp_path).release()
+
+
 def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "data"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 
@@ -45,6 +46,20 @@ def test_a_file_is_written_read_cut_and_replaced(tmp_path: Path) -> None:
     disk.sync("deep/folder/a")
     disk.sync("deep/folder")
     disk.sync("")
+    disk.close()
+
+
+def test_when_a_file_was_written_is_known(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    disk.make("t-0")
+    disk.append("t-0/a", b"old")
+    os.utime(tmp_path / "t-0/a", ns=(0, NOW * 1_000_000 + 999_999))
+    assert disk.written("t-0/a") == NOW
+    disk.append("t-0/a", b"new")
+    later = disk.written("t-0/a")
+    assert later is not None
+    assert later > NOW
+    assert disk.written("t-0") is disk.written("t-0/b") is disk.written("t-0/a/b") is None
     disk.close()
 
 

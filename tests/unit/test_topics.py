@@ -11,6 +11,7 @@ from rota.errors import Code, DiskError, Refused, Unreachable
 from rota.model.config import BrokerConfig, TopicConfig
 from rota.storage.disk import RealDisk
 from tests.faulty_disk import FaultyDisk
+from tests.partition import sent, values
 from tests.unit.topic_store import NOW, Store
 
 
@@ -308,6 +309,59 @@ def test_a_producer_id_is_never_given_twice() -> None:
     given += [again.topics.new_producer_id() for _ in range(1_500)]
     given.append(again.restart().topics.new_producer_id())
     assert len(set(given)) == len(given)
+
+
+def test_a_producer_id_that_a_log_knows_is_not_given_again() -> None:
+    """As after the loss of the catalogue, or where a Kafka had given it."""
+    store = Store()
+    store.topics.create("orders", 2, {}, NOW)
+    batch = sent(b"a", producer_id=70_000, producer_epoch=0, base_sequence=0)
+    store.topics.append("orders", 1, batch, NOW)
+    assert store.restart().topics.new_producer_id() == 70_001
+    assert store.stop().topics.new_producer_id() > 70_001
+
+
+def under_compaction(store: Store) -> None:
+    """A topic whose compaction has begun, and has not ended."""
+    settings = {
+        "cleanup.policy": "compact",
+        "internal.segment.bytes": "400",
+        "min.cleanable.dirty.ratio": "0.01",
+    }
+    store.topics.create("orders", 1, settings, NOW)
+    for _ in range(20):
+        store.write("orders", 0, b"a", b"b")
+    store.wait(BrokerConfig().cleaner_backoff)
+    assert store.folder.cleaner_points == {}
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["gone", "made anew"])
+def test_the_compaction_of_a_topic_ends_with_it(anew: bool) -> None:
+    store = Store()
+    under_compaction(store)
+    store.topics.delete("orders", store.now)
+    if anew:
+        store.topics.create("orders", 1, {}, store.now)
+        store.write("orders", 0, b"new")
+    store.wait(10 * BrokerConfig().cleaner_backoff)
+    assert store.said == []
+    assert store.folder.cleaner_points == {}
+    assert store.folders() == ({"orders-0"} if anew else set())
+    if anew:
+        log = store.topics.log("orders", 0)
+        assert log is not None
+        assert values(log) == [(0, b"new")]
+        assert not any(
+            ".cleaned" in name or ".swap" in name for name in store.disk.names("orders-0")
+        )
+
+
+def test_a_compaction_that_is_not_disturbed_ends_by_itself() -> None:
+    store = Store()
+    under_compaction(store)
+    store.wait(10 * BrokerConfig().cleaner_backoff)
+    assert store.folder.cleaner_points[("orders", 0)] > 0
+    assert store.said == []
 
 
 # What a start finds

@@ -36,6 +36,9 @@ class Disk(Protocol):
     def size(self, path: str) -> int | None:
         """Of a file, in bytes; None if there is none."""
 
+    def written(self, path: str) -> int | None:
+        """When a file was written to last, in milliseconds since 1970; None if nobody knows."""
+
     def read(self, path: str, position: int, size: int) -> bytes:
         """So many bytes from a position on; fewer where the file ends."""
 
@@ -88,13 +91,13 @@ class RealDisk:
 
     def size(self, path: str) -> int | None:
         """Of a file, in bytes; None if there is none."""
-        try:
-            found = os.stat(f"{self._root}/{path}")  # noqa: PTH116, as above
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise _told(path, error) from error
-        return None if stat.S_ISDIR(found.st_mode) else found.st_size
+        found = self._look(path)
+        return None if found is None else found.st_size
+
+    def written(self, path: str) -> int | None:
+        """When a file was written to last, in milliseconds since 1970; None if there is none."""
+        found = self._look(path)
+        return None if found is None else found.st_mtime_ns // 1_000_000
 
     def read(self, path: str, position: int, size: int) -> bytes:
         """So many bytes from a position on; fewer where the file ends."""
@@ -190,6 +193,16 @@ class RealDisk:
         """Lets go of all files."""
         while self._open:
             os.close(self._open.popitem()[1])
+
+    def _look(self, path: str) -> os.stat_result | None:
+        """What the machine says of a file; None if there is none."""
+        try:
+            found = os.stat(f"{self._root}/{path}")  # noqa: PTH116, a Path costs more than the call
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _told(path, error) from error
+        return None if stat.S_ISDIR(found.st_mode) else found
 
     def _descriptor(self, path: str, create: int = 0) -> int:
         """A file that is open for both, at its end for writing; made only if asked to."""
