@@ -586,6 +586,22 @@ def test_tls(authority: trustme.CA, secure: Serving) -> None:
         assert len(read_frame(client)) == 20_000_000
 
 
+def test_requests_over_tls_get_done_however_little_room_there_is(
+    authority: trustme.CA, secure: Serving
+) -> None:
+    most = secure.run(lambda one: one.intake.most)
+    secure.run(lambda one: setattr(one.intake, "most", 100_000))
+
+    def ask(size: int) -> int:
+        with trusting(authority, secure) as client:
+            client.sendall(framed(b"=" * size))
+            return len(read_frame(client))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, [MIB] * 8)) == [MIB] * 8
+    secure.run(lambda one: setattr(one.intake, "most", most))
+
+
 def test_the_end_of_tls_is_met(authority: trustme.CA, secure: Serving) -> None:
     with trusting(authority, secure) as client:
         client.sendall(framed(b"bye"))
