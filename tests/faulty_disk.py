@@ -22,7 +22,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -334,6 +334,16 @@ class FaultyDisk:
             node.sync()
         if stopped:
             raise Stopped
+
+    def sync_all(self, paths: Sequence[str]) -> None:
+        problem: DiskError | None = None
+        for path in paths:
+            try:
+                self.sync(path)
+            except DiskError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
 
     # how it does that
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -210,4 +210,7 @@ class FleetingDisk(RealDisk):
         self.append(path, data)
 
     def sync(self, path: str) -> None:
+        """There is no need."""
+
+    def sync_all(self, paths: Sequence[str]) -> None:
         """There is no need."""
