@@ -335,15 +335,14 @@ class FaultyDisk:
         if stopped:
             raise Stopped
 
-    def sync_all(self, paths: Sequence[str]) -> None:
-        problem: DiskError | None = None
+    def sync_all(self, paths: Sequence[str]) -> dict[str, DiskError]:
+        failures = {}
         for path in paths:
             try:
                 self.sync(path)
             except DiskError as error:
-                problem = problem or error
-        if problem is not None:
-            raise problem
+                failures[path] = error
+        return failures
 
     # how it does that
 

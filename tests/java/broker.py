@@ -160,7 +160,7 @@ class Broker:
 
     def restart(self) -> None:
         """End the broker without a word, and start it again on what it has written."""
-        self._kill()
+        self.kill()
         self._process = self._start()
         self._wait()
 
@@ -175,11 +175,12 @@ class Broker:
 
     def stop(self) -> None:
         """End the broker at once; its data is of no more use."""
-        self._kill()
+        self.kill()
         shutil.rmtree(self._folder / "data", ignore_errors=True)
         atexit.unregister(self.stop)
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """End the broker without a word."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from kafka.protocol import admin, consumer, producer
 
+from rota.broker import turn
 from rota.broker.alarm import Alarms
 from rota.broker.event import (
     Close,
@@ -77,6 +78,7 @@ class DataNode:
 
     def __init__(self, disk: FaultyDisk | None = None, config: BrokerConfig | None = None) -> None:
         self.now = START
+        self.room = turn.BYTES
         self.disk = FaultyDisk(0) if disk is None else disk
         self.lines: list[str] = []
         self.peers: dict[ConnectionId, Peer] = {}
@@ -115,7 +117,7 @@ class DataNode:
         return peer
 
     def happen(self, event: Opened | Received | Closed | Woken) -> None:
-        for command in self.node.handle(event, self.now):
+        for command in self.node.handle(event, self.now, self.room):
             self._do(command)
 
     def advance(self, milliseconds: int) -> None:
@@ -123,6 +125,8 @@ class DataNode:
         end = self.now + milliseconds
         while (at := self.node.next_alarm()) is not None and at <= end:
             self.now = max(at, self.now)
+            self.happen(Woken())
+        while self.node.behind and self.room:
             self.happen(Woken())
         self.now = end
 

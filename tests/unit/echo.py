@@ -52,10 +52,11 @@ class Echo:
         self.events: list[Event] = []
         self.held: list[ConnectionId] = []
         self.alarms: list[tuple[int, ConnectionId]] = []
+        self.behind = False
         self.login_needed = False
         self.trusted: set[ConnectionId] = set()
 
-    def handle(self, event: Event, now: int) -> list[Command]:
+    def handle(self, event: Event, now: int, room: int) -> list[Command]:
         self.events.append(event)
         rung = [(at, who) for at, who in sorted(self.alarms) if at <= now]
         self.alarms = [each for each in self.alarms if each not in rung]
@@ -69,7 +70,7 @@ class Echo:
     def trusts(self, connection: ConnectionId) -> bool:
         return not self.login_needed or connection in self.trusted
 
-    def next_alarm(self) -> int | None:
+    def next_alarm(self, slack: int = 0) -> int | None:
         return min(self.alarms)[0] if self.alarms else None
 
     def _answer(self, who: ConnectionId, frame: bytes, now: int) -> list[Command]:

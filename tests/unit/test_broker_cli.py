@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -102,8 +103,8 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, how: int, code: int)
 def test_without_a_folder_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENVIRONMENT, "TMPDIR", str(tmp_path))
     with running() as command:
-        assert command.ready.endswith(", topics in a temporary folder\n")
-        assert list(tmp_path.iterdir())
+        (folder,) = tmp_path.iterdir()
+        assert command.ready.endswith(f", topics in {folder}, a temporary folder\n")
         assert command.end()[0] == 0
     assert not list(tmp_path.iterdir())
 
@@ -129,6 +130,7 @@ def test_settings_users_and_tls(tmp_path: Path) -> None:
         *("--sasl-mechanism", "PLAIN", "--tls-cert", str(tmp_path / "tls.pem"), "-v"),
     ) as command:
         assert command.address == "broker.example:1"
+        assert re.search(r", listening at localhost:\d+, SASL_SSL, topics in ", command.ready)
         _, log = command.end()
     assert "server.properties: without effect here: num.io.threads" in log
     assert "INFO cluster" in log  # -v
@@ -165,7 +167,7 @@ def test_a_folder_of_a_kafka(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
     code, line = refused("--port", "0", "--data-dir", str(tmp_path))
     assert code == 4
-    assert "was written by a Kafka" in line
+    assert "was last written by a Kafka" in line
     assert "--adopt" in line
 
 
@@ -188,7 +190,7 @@ def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (["--host", "0.0.0.0"], 4, "can be reached from other machines"),
+        (["--host", "0.0.0.0"], 4, "nobody has to log in: give --users-file (or --user), or --all"),
         (["--host", "no.such.host.invalid"], 4, "host 'no.such.host.invalid'"),
         (["--config", "num.partition=1"], 4, "did you mean num.partitions"),
         (["--config", "num.partitions"], 2, "not KEY=VALUE"),
@@ -199,7 +201,11 @@ def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
         (["--tls-cert", "missing.pem"], 3, "missing.pem: No such file"),
         (["--adopt"], 2, "--adopt needs --data-dir"),
         (["--port", "x"], 2, "'x' is not a port"),
-        (["--sasl-mechanism", "GSSAPI"], 4, "known are PLAIN"),
+        (["--sasl-mechanism", "PLAIN"], 2, "--sasl-mechanism needs --users-file or --user"),
+        (["--user", "a:b", "--sasl-mechanism", "GSSAPI"], 4, "'GSSAPI'; known are PLAIN"),
+        (["--user", "a:b", "--user", "a:c"], 4, "--user: a has a password already, by --user"),
+        (["--users-file", os.devnull], 4, f"{os.devnull}: there are no users in it"),
+        (["--data-dir", ""], 2, "--data-dir is empty"),
         (["--advertise", "x"], 4, "'x' is not HOST:PORT"),
     ],
 )
@@ -218,6 +224,35 @@ def test_wrong_words(
     assert ended == code
     assert problem in said[-1]
     assert code == 2 or len(said) == 1
+
+
+def test_a_wrong_file_of_settings_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    for text, problem in (
+        ("num.partitons=2", "'num.partitons' is not a setting"),
+        ("num.partitions=x", "num.partitions: 'x' is not a whole number"),
+    ):
+        file.write_text(f"process.roles=broker\n{text}\n")
+        code, line = refused("--port", "0", "--config-file", str(file))
+        assert code == 4
+        assert line.startswith(f"rota: {file}: {problem}")
+
+
+def test_settings_without_effect_are_named_alike() -> None:
+    with running("--config", "num.io.threads=8") as command:
+        _, log = command.end()
+    assert log == "rota: --config: without effect here: num.io.threads\n"
+
+
+def test_exit_codes_are_those_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    from rota.cli.main import main
+
+    for command, limit in (("plan", "--max-moves"), ("simulate", "--max-stopped"), ("broker", "")):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        codes = capsys.readouterr().out.partition("exit codes:")[2]
+        assert ("is exceeded" in codes) == bool(limit)
+        assert f"({limit})" in codes or not limit
 
 
 def test_a_password_is_not_told(capfd: pytest.CaptureFixture[str]) -> None:

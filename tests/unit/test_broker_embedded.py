@@ -10,12 +10,16 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka.partitioner.default import murmur2
 
 import rota
 from rota.broker.embedded import Broker
+from rota.broker.event import Command, Event
+from rota.broker.node import Node
+from rota.broker.server import Server
 from rota.errors import Code, InputError, Refused, RotaError, Unreachable
 from rota.formats.batch import Record, encode
 from rota.formats.subscription import encode as encoded_subscription
@@ -70,6 +74,37 @@ def test_a_temporary_folder_is_removed(tmp_path: Path, monkeypatch: pytest.Monke
     assert not broker.running
 
 
+def test_one_that_does_not_stop_in_time_is_not_taken_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    broker = rota.Broker().start()
+    running = broker._running
+    assert running is not None
+    busy, done = threading.Event(), threading.Event()
+
+    def hold(_: Node, __: Server) -> None:
+        busy.set()
+        done.wait(30)
+
+    work = threading.Thread(target=lambda: running.run(hold), daemon=True)
+    work.start()
+    assert busy.wait(10)
+    with monkeypatch.context() as patience:
+        patience.setattr("rota.broker.running.PATIENCE", 0.05)
+        with pytest.raises(TimeoutError, match="not stopped in 0.05 s: it is busy"):
+            broker.stop()
+    assert broker.running
+    assert list(tmp_path.iterdir())
+    with pytest.raises(RotaError, match="running already"):
+        broker.start()
+    done.set()
+    broker.stop()
+    work.join(10)
+    assert not broker.running
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_is_kept_and_found_again(tmp_path: Path) -> None:
     for number in range(3):
         with rota.Broker(tmp_path) as broker:
@@ -114,13 +149,93 @@ def test_what_cannot_be_is_said_before_anything_is_opened(tmp_path: Path) -> Non
         rota.Broker(host="0.0.0.0")
     with pytest.raises(InputError, match="'nowhere' is not HOST:PORT"):
         rota.Broker(advertise="nowhere")
-    with pytest.raises(InputError, match="GSSAPI.*known are PLAIN"):
-        rota.Broker(mechanisms=["GSSAPI"])
+    with pytest.raises(InputError, match="^there is no SASL mechanism 'GSSAPI'; known are PLAIN"):
+        rota.Broker(users={"ann": "x"}, mechanisms=["GSSAPI"])
+    with pytest.raises(InputError, match="data_dir: it is empty"):
+        rota.Broker("")
     with pytest.raises(Unreachable, match=r"cert\.pem: No such file"):
         rota.Broker(tls=tmp_path / "cert.pem")
     (tmp_path / "mine.txt").write_text("not a log")
     with pytest.raises(InputError, match="is not Rota's, it has 'mine.txt'"):
         rota.Broker(tmp_path).start()
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"users": ["ann"]}, "users: .*is not a dict"),
+        ({"users": {}}, "users: there are none"),
+        ({"users": {"ann": ""}}, "users: 'ann' and its password"),
+        ({"users": {"ann": 5}}, "users: 'ann' and its password"),
+        ({"mechanisms": ["PLAIN"]}, "mechanisms need users"),
+        ({"users": {"ann": "x"}, "mechanisms": []}, "mechanisms: there are none"),
+        ({"users": {"ann": "x"}, "mechanisms": "PLAIN"}, "mechanisms: 'PLAIN' is not a list"),
+        ({"tls": ()}, r"tls: \(\) is neither"),
+        ({"tls": 5}, "tls: 5 is neither"),
+        ({"tls": ("missing.pem",)}, "missing.pem: No such file"),
+    ],
+)
+def test_a_wrong_argument_is_named(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises((InputError, Unreachable), match=problem):
+        rota.Broker(**given)
+
+
+def test_it_shows_where_it_is(tmp_path: Path) -> None:
+    broker = rota.Broker(tmp_path)
+    assert repr(broker) == f"<rota.Broker, not running, data_dir={str(tmp_path)!r}>"
+    with broker:
+        at = broker.bootstrap_servers
+        assert repr(broker) == f"<rota.Broker at {at}, data_dir={str(tmp_path)!r}>"
+    with rota.Broker() as other:
+        assert other.data_dir is not None
+        assert other.data_dir.is_dir()
+        assert str(other.data_dir) in repr(other)
+    assert other.data_dir is None
+
+
+def test_a_broker_that_starts_again_has_its_port() -> None:
+    broker = rota.Broker()
+    with broker:
+        before = broker.bootstrap_servers
+    with broker:
+        assert broker.bootstrap_servers == before
+
+
+def test_a_restart_keeps_everything(broker: Broker, client: RawClient) -> None:
+    broker.produce("t", "x", "y")
+    member = join(client, "g")
+    before, folder = broker.bootstrap_servers, broker.data_dir
+    for _ in range(2):
+        broker.restart()
+        assert broker.bootstrap_servers == before
+        assert broker.data_dir == folder
+        assert [record.value for record in broker.read("t")] == [b"x", b"y"]
+        with RawClient(before) as again:
+            assert heartbeat(again, "g", member) == 0
+    broker.stop()
+    assert folder is not None
+    assert not folder.exists()
+    with pytest.raises(RotaError, match="does not run"):
+        broker.restart()
+
+
+def test_settings_without_effect_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    rota.Broker(config={"num.io.threads": 8, "zookeeper.connect": "x:1", "num.partitions": 2})
+    (line,) = caplog.messages
+    assert line == "settings of Kafka's without effect here: num.io.threads, zookeeper.connect"
+
+
+def test_a_stop_that_was_not_clean_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for clean in (True, False):
+        with rota.Broker(tmp_path) as broker:
+            broker.produce("t", "x")
+        if not clean:
+            (tmp_path / ".kafka_cleanshutdown").unlink()
+        with rota.Broker(tmp_path):
+            pass
+        assert ("was not closed in good order" in caplog.text) != clean
 
 
 def test_clients_are_told_another_address() -> None:
@@ -211,8 +326,39 @@ def test_records_go_in_and_come_out(broker: Broker) -> None:
     assert one == ("orders", 1, 0, 5, b"k", b"first", (("h", b"v"), ("none", None)))
     assert (two.offset, three.offset) == (0, 1)
     assert three.value is None
-    assert broker.read("orders", partition=0, start=1) == [three]
-    assert broker.read("orders", partition=1, start=1) == []
+    assert broker.read("orders", partition=0, offset=1) == [three]
+    assert broker.read("orders", partition=1, offset=1) == []
+
+
+def test_topics_come_grow_and_go(broker: Broker) -> None:
+    broker.create_topic("t")
+    broker.grow_topic("t", 3)
+    assert broker.topics == {"t": 3}
+    broker.delete_topic("t")
+    assert broker.topics == {}
+    with pytest.raises(Refused, match="there is no topic 't'"):
+        broker.delete_topic("t")
+    with pytest.raises(Refused, match="there is no topic 't'"):
+        broker.grow_topic("t", 5)
+    with pytest.raises(InputError, match="partitions: '2' is not a whole number"):
+        broker.create_topic("t", "2")  # type: ignore[arg-type]
+
+
+def test_a_topic_has_as_many_partitions_as_is_set() -> None:
+    with rota.Broker(config={"num.partitions": 3}) as broker:
+        broker.create_topic("t")
+        broker.create_topic("u", 1, {"retention.ms": 5, "preallocate": False})
+        assert broker.topics == {"t": 3, "u": 1}
+
+
+def test_more_records_than_a_batch_has_room_for(broker: Broker) -> None:
+    broker.create_topic("t", config={"max.message.bytes": 1_000})
+    values = ["x" * size for size in (1, 800, 800, 10, 10, 1)] + [None]
+    produced = broker.produce("t", *values, key="k", headers={"h": "v"})
+    assert [record.offset for record in produced] == list(range(7))
+    assert broker.read("t") == produced
+    with pytest.raises(Refused, match=r"max\.message\.bytes"):
+        broker.produce("t", "x" * 1_000)
 
 
 def test_records_with_a_key_go_where_a_producer_puts_them(broker: Broker) -> None:
@@ -240,7 +386,7 @@ def test_many_records_over_many_batches(broker: Broker) -> None:
     records = broker.read("t")
     assert [record.offset for record in records] == list(range(5_000))
     assert records[4_999].value == b"49-99"
-    assert len(broker.read("t", start=4_990)) == 10
+    assert len(broker.read("t", offset=4_990)) == 10
     assert broker.produce("t") == []
 
 
@@ -254,7 +400,7 @@ def test_what_is_not_there_is_said(broker: Broker) -> None:
         broker.read("t", partition=2)
     with pytest.raises(InputError, match="value 5 is neither bytes nor text"):
         broker.produce("t", 5)  # type: ignore[arg-type]
-    with pytest.raises(Refused, match="retention"):
+    with pytest.raises(Refused, match=r"'retention.mss'.*did you mean retention.ms"):
         broker.create_topic("v", config={"retention.mss": 5})
 
 
@@ -394,9 +540,29 @@ def test_faults_with_wrong_names(broker: Broker) -> None:
     for times in (0, -1, 1.5, True):
         with pytest.raises(InputError, match="times"):
             broker.fail("JoinGroup", 16, times=times)  # type: ignore[arg-type]
-    for seconds in (-1, float("nan"), float("inf")):
-        with pytest.raises(InputError, match="not a number of seconds"):
-            broker.delay("JoinGroup", seconds)
+    for seconds in (-1, float("nan"), float("inf"), "x", True):
+        with pytest.raises(InputError, match="seconds: .* is not a number of seconds"):
+            broker.delay("JoinGroup", seconds)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="seconds: .* is not a number of seconds"):
+            broker.clock.advance(seconds)  # type: ignore[arg-type]
+
+
+def test_a_fault_that_never_happened_is_counted(broker: Broker, client: RawClient) -> None:
+    broker.fail("Metadata", "UNKNOWN", times=2)
+    broker.fail("JoinGroup", 16, times=None)
+    broker.delay("Heartbeat", 1)
+    assert metadata(client) is not None
+    assert broker.heal("Heartbeat") == 1
+    assert broker.heal() == 1
+    assert broker.heal() == 0
+
+
+def test_an_error_is_raised_where_it_was_asked_for(broker: Broker) -> None:
+    with pytest.raises(Refused) as caught:
+        broker.read("nope")
+    assert "inside" not in {
+        each.path.stem for each in caught.traceback if hasattr(each.path, "stem")
+    }
 
 
 def test_a_delay_runs_by_the_brokers_clock(broker: Broker, client: RawClient) -> None:
@@ -489,6 +655,28 @@ def test_a_silent_member_is_removed_when_time_is_advanced(
     broker.clock.advance(2)
     assert broker.group("g").state == "Empty"
     assert broker.clock.now() >= before + 20_000
+
+
+def test_weeks_are_advanced_without_a_stop_at_each_minute(
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What recurs is done often enough, and the last time at the end: old records are gone."""
+    join(client, "orders")  # the journal's 50 partitions look for old offsets, too
+    broker.create_topic("t", config={"segment.bytes": 1_048_576, "retention.ms": 86_400_000})
+    for _ in range(3):
+        broker.produce("t", b"x" * 600_000)
+    stops = 0
+    handle = Node.handle
+
+    def counted(node: Node, event: Event, now: int, room: int) -> list[Command]:
+        nonlocal stops
+        stops += 1
+        return handle(node, event, now, room)
+
+    monkeypatch.setattr(Node, "handle", counted)
+    broker.clock.advance(30 * 86_400)
+    assert 100 < stops < 1_000
+    assert broker.read("t") == []
 
 
 def test_a_long_poll_ends_when_time_is_advanced(broker: Broker, client: RawClient) -> None:

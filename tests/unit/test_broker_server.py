@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 from rota.broker.clock import Clock
 from rota.broker.event import Closed, Received
+from rota.broker.repeat import Repeats
 from rota.broker.tls import server_context
+from rota.errors import InputError
 from rota.model.config import BrokerConfig
 from tests.unit.echo import (
     Serving,
@@ -201,7 +203,7 @@ def test_answers_that_nobody_reads_do_not_fill_the_memory(monkeypatch: pytest.Mo
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 60 * MIB
-        assert any("bytes were not read" in line for line in server.lines)
+        assert any("bytes was not read" in line for line in server.lines)
         for client in deaf:
             client.close()
 
@@ -311,17 +313,48 @@ def test_requests_are_small_before_a_login() -> None:
 # Silence
 
 
-def test_a_silent_connection_is_closed_and_one_that_waits_is_not() -> None:
+def test_a_silent_connection_is_closed_though_a_request_waits() -> None:
     with serving(BrokerConfig(idle_connection=300)) as server:
-        with server.connect() as silent, server.connect() as waiting, server.connect() as busy:
+        with server.connect() as silent, server.connect() as waiting:
             waiting.sendall(framed(b"hold"))
             assert is_closed(silent)
-            busy.close()
-            with server.connect() as other:
-                other.sendall(framed(b"free"))
-                assert read_frame(other) == b"freed"
-            assert read_frame(waiting) == b"freed"
+            assert is_closed(waiting)
         assert any("silent for" in line for line in server.lines)
+
+
+def test_a_client_that_has_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rota.broker.connection.LINGERING", 0.05)
+    with serving() as server:
+        for _ in range(5):
+            with server.connect() as client:
+                client.sendall(framed(b"hold"))
+                until(server, 1, Received)
+        until(server, 5, Closed)
+
+
+# The log
+
+
+def test_what_one_client_does_again_and_again_is_said_once() -> None:
+    with serving() as server:
+        for _ in range(5):
+            with server.connect() as client:
+                client.sendall(struct.pack(">i", -1))
+                assert is_closed(client)
+        (line,) = server.lines
+        assert line.startswith("127.0.0.1: ")
+
+
+def test_how_often_it_was_is_said_a_minute_later() -> None:
+    said: list[str] = []
+    repeats = Repeats(lambda _, text: said.append(text))
+    for at in (0, 1, 2, 59, 61):
+        repeats.tell(30, "wrong", float(at))
+    repeats.tell(30, "other", 62.0)
+    assert said == ["wrong", "wrong (3 times more in the last 61 s)", "other"]
+    for number in range(10_000):
+        repeats.tell(30, f"{number}", 70.0)
+    assert len(said) == 10_003
 
 
 def test_one_who_never_reads_its_answer_is_closed_too() -> None:
@@ -470,13 +503,11 @@ def test_the_end_of_tls_is_met(authority: trustme.CA, secure: Serving) -> None:
 def test_bytes_without_tls_on_a_port_with_it(
     authority: trustme.CA, secure: Serving, sent: bytes, said: str
 ) -> None:
-    before = len(secure.lines)
     with secure.connect() as stranger:
         stranger.sendall(sent)
         while not is_closed(stranger):
             pass  # an alert comes first
-    (line,) = secure.lines[before:]
-    assert said in line
+    assert any(said in line for line in secure.lines)
     with trusting(authority, secure) as client:
         client.sendall(framed(b"=served"))
         assert read_frame(client) == b"=served"
@@ -491,7 +522,7 @@ def test_a_handshake_may_not_take_long(secure: Serving, monkeypatch: pytest.Monk
         assert is_closed(slow)
     assert [line.partition(": ")[2] for line in secure.lines[before:]] == [
         "no TLS handshake within 0.2 seconds; the connection is closed"
-    ] * 2
+    ]
 
 
 def test_a_client_that_does_not_trust_the_certificate(secure: Serving) -> None:
@@ -528,7 +559,13 @@ def test_certificates_that_cannot_be_used(authority: trustme.CA, tmp_path: Path)
     two.private_key_pem.write_to_path(tmp_path / "other.pem")
     with pytest.raises(Exception, match=r"missing\.pem: No such file"):
         server_context(tmp_path / "missing.pem", None)
-    with pytest.raises(Exception, match=r"no\.pem.*in PEM were expected"):
+    with pytest.raises(InputError, match=r"no\.pem: it has no certificate in PEM"):
         server_context(tmp_path / "no.pem", None)
+    with pytest.raises(InputError, match=r"cert\.pem: its key is missing: give its file"):
+        server_context(tmp_path / "cert.pem", None)
+    with pytest.raises(InputError, match="the first file has no certificate"):
+        server_context(tmp_path / "other.pem", tmp_path / "cert.pem")
+    with pytest.raises(InputError, match="the second file has no key"):
+        server_context(tmp_path / "cert.pem", tmp_path / "no.pem")
     with pytest.raises(Exception, match="does not belong"):
         server_context(tmp_path / "cert.pem", tmp_path / "other.pem")

@@ -72,6 +72,7 @@ def test_of_several_names_for_one_setting_the_finest_holds() -> None:
     ("given", "problem"),
     [
         ({"num.partition": 3}, "'num.partition'.*did you mean num.partitions"),
+        ({"num.partitons": 3}, "'num.partitons'.*did you mean num.partitions"),
         ({"retention.ms": 3}, "not a setting.*log.retention.ms"),
         ({"entirely.unlike.anything": 3}, "'entirely.unlike.anything' is not a setting"),
         ({"num.partitions": "many"}, "num.partitions: 'many' is not a whole number"),
@@ -114,7 +115,7 @@ User:b
         "log.dirs",
         "super.users",
     ]
-    configuration({key: value for key, value in given.items() if key not in idle})
+    assert configuration(given).idle == tuple(idle)
     with pytest.raises(InputError, match="line 1: 'no setting' is not KEY=VALUE"):
         read_properties("no setting")
 
@@ -203,8 +204,13 @@ def test_the_nearest_names_are_told() -> None:
         code_of("NOT_CORDINATOR")
     with pytest.raises(InputError, match="API 999.*0 Produce, 1 Fetch"):
         api_of(999)
-    with pytest.raises(InputError, match="error 0"):
-        code_of(0)
+    with pytest.raises(InputError, match="^API 'TxnOffsetCommit': Rota's broker does not serve it"):
+        api_of("TxnOffsetCommit")
+    for nothing in (0, "NONE"):
+        with pytest.raises(InputError, match="this one is no error"):
+            code_of(nothing)
+    with pytest.raises(InputError, match=r"^error 999: .{,60}from -1 to \d+$"):
+        code_of(999)
     with pytest.raises(InputError, match="name or its number"):
         code_of(True)
 

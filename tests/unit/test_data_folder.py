@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -342,7 +343,7 @@ def test_a_kafkas_folder_is_taken_over_only_if_told_to() -> None:
     known.put(4_711, Producer(epoch=0))
     disk.put("bills-0/00000000000000000009.snapshot", snapshot.pack(known))
     before = disk.content(META)
-    with pytest.raises(InputError, match="written by a Kafka: stop that, then start with --adopt"):
+    with pytest.raises(InputError, match="by a Kafka: stop that, then start with --adopt"):
         opened(disk)
     folder = opened(disk, said, adopt=True)
     assert folder.clean
@@ -358,6 +359,28 @@ def test_a_kafkas_folder_is_taken_over_only_if_told_to() -> None:
     assert said[0].startswith("2 topics were adopted; their settings are not known")
     assert disk.content(META) == before
     assert opened(disk.kill()).catalog.topics == folder.catalog.topics
+
+
+def test_a_folder_that_a_kafka_had_meanwhile_is_looked_at_anew() -> None:
+    disk, said = kafkas(), list[str]()
+    first = opened(disk, said, adopt=True)
+    first.catalog.put(replace(first.catalog.topics["bills"], overrides={"retention.ms": "5"}))
+    first.save_checkpoints(POINTS, {("bills", 0): 3})
+    given = first.catalog.new_producer_id()
+    disk.put(CLEAN, b'{"version":0,"brokerEpoch":18}')
+    disk.put(LOG_STARTS, b"0\n1\nbills 0 4\n")
+    disk.put("later-0/partition.metadata", named(bytes(15) + b"1"))
+    with pytest.raises(InputError, match="last written by a Kafka: stop that"):
+        opened(disk)
+    folder = opened(disk, said, adopt=True)
+    topics = folder.catalog.topics
+    assert list(topics) == ["__consumer_offsets", "bills", "later"]
+    assert topics["bills"].overrides == {"retention.ms": "5"}
+    assert topics["later"].overrides == KEEP
+    assert folder.log_starts == {("bills", 0): 4}
+    assert folder.catalog.new_producer_id() > given
+    folder.mark_clean()
+    assert opened(disk.kill()).catalog.topics == topics
 
 
 V1 = bytes(8) + (30).to_bytes(4) + bytes(4) + b"\1" + bytes(25)

@@ -101,10 +101,10 @@ def test_many_files_are_synced_together(tmp_path: Path) -> None:
     for path in paths:
         disk.make(path)
         disk.append(f"{path}/a", b"x")
-    disk.sync_all([*paths, *(f"{path}/a" for path in paths), ""])
-    disk.sync_all([])
-    with pytest.raises(DiskError, match="^absent: No such file or directory$"):
-        disk.sync_all([*paths, "absent"])
+    assert disk.sync_all([*paths, *(f"{path}/a" for path in paths), ""]) == {}
+    assert disk.sync_all([]) == {}
+    ((path, problem),) = disk.sync_all([*paths, "absent"]).items()
+    assert (path, str(problem)) == ("absent", "absent: No such file or directory")
     disk.close()
 
 
@@ -118,7 +118,7 @@ def test_files_are_synced_where_the_process_may_not_open_more(tmp_path: Path) ->
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, open_files())), hard))
     try:
-        disk.sync_all(paths)
+        assert disk.sync_all(paths) == {}
         disk.sync(paths[-1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -85,15 +85,19 @@ def test_what_is_wrong_is_said(pytester: pytest.Pytester) -> None:
 
         @pytest.mark.kafka(colour="blue")
         def test_word(kafka): ...
+
+        @pytest.mark.kafka(config={"num.partitions": 4})
+        def test_shared(kafka_session): ...
         """
     )
     result = outcomes(pytester)
-    result.assert_outcomes(errors=3)
+    result.assert_outcomes(errors=4)
     result.stdout.fnmatch_lines(
         [
             "*did you mean num.partitions*",
             "*takes names only*",
-            "*colour*",
+            "*colour is none of rota.Broker's arguments: data_dir, port*",
+            "*is for the fixture kafka: *kafka_config*",
         ]
     )
 
@@ -104,6 +108,29 @@ def test_without_the_extra_the_line_to_install_is_told(pytester: pytest.Pytester
     result = outcomes(pytester)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*needs crc32c: pip install 'rota?broker?'*"])
+
+
+def test_without_the_extra_python_tells_it_too(pytester: pytest.Pytester) -> None:
+    code = """
+    import sys
+    sys.modules["kafka"] = None
+    import rota
+    try:
+        rota.Broker()
+    except rota.errors.Unreachable as error:
+        print(error)
+    """
+    result = pytester.runpython(pytester.makepyfile(code))
+    result.stdout.fnmatch_lines(["*needs kafka-python: pip install 'rota?broker?'*"])
+
+
+def test_an_error_shows_the_line_that_asked(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(kafka):\n    kafka.read('nope')\n")
+    result = outcomes(pytester)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*there is no topic 'nope'*"])
+    for module in ("running.py", "inside.py", "futures"):
+        result.stdout.no_fnmatch_line(f"*{module}*")
 
 
 def test_tests_without_the_fixture_do_not_load_the_broker(pytester: pytest.Pytester) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from rota.formats.batch import decode, read_header, records
 from rota.model.config import TopicConfig
 from rota.storage.log import Log
+from rota.storage.lookup import NEAR
 from tests.faulty_disk import FaultyDisk
 from tests.partition import NOW, Told, batches, create, log_files, reopen, sent
 
@@ -16,10 +17,10 @@ CONFIG = TopicConfig(index_interval=150)
 TIMES = [0, 30, 10, 20, 50, 40, 90, 60, 70, 80, 100, 130, 110, 120, 125, 126, 127, 128, 131, 129]
 
 
-def filled(disk: FaultyDisk, told: Told | None = None) -> Log:
+def filled(disk: FaultyDisk, told: Told | None = None, times: Sequence[int] = TIMES) -> Log:
     """Three segments; times go up and down."""
     log = create(disk, told, config=CONFIG, segment_bytes=1_000)
-    for row, at in enumerate(TIMES):
+    for row, at in enumerate(times):
         log.append(sent(b"%02d" % row, bytes(20 + row), at=NOW + at), NOW)
     assert len(log.segments) == 3
     return log
@@ -102,9 +103,13 @@ def test_an_index_of_another_segment_is_not_believed(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 @pytest.mark.parametrize("row", [0, 2])
-def test_no_flipped_bit_of_an_index_misleads(kind: str, row: int) -> None:
+@pytest.mark.parametrize(("times", "near"), [(TIMES, NEAR), (TIMES[::-1], 100)])
+def test_no_flipped_bit_of_an_index_misleads(
+    monkeypatch: pytest.MonkeyPatch, kind: str, row: int, times: Sequence[int], near: int
+) -> None:
+    monkeypatch.setattr("rota.storage.lookup.NEAR", near)
     whole = FaultyDisk()
-    filled(whole).close()
+    filled(whole, times=times).close()
     path = log_files(whole)[row].replace(".log", f".{kind}")
     for bit in range(8 * len(whole.content(path))):
         disk = whole.kill()
@@ -125,3 +130,60 @@ def test_a_wrong_index_is_replaced_while_the_log_is_written() -> None:
     look_up(log)
     assert told == [f"{path}: an entry is not what the log has; indexes made anew"]
     assert disk.content(path) == good
+
+
+RISING = range(0, 120, 6)
+SHAPES: dict[str, list[int]] = {
+    "constant": [50] * 20,
+    "falling": [*RISING][::-1],
+    "newer at the end": [50] * 19 + [90],
+    "older at the end": [50] * 19 + [10],
+    "newer in the middle": [50] * 9 + [90] + [50] * 10,
+    "in steps": [10] * 7 + [40] * 2 + [20] * 5 + [40] * 3 + [60] * 3,
+    "up and down": [each ^ 37 for each in RISING],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("near", [NEAR, 100])
+def test_look_ups_are_right_however_times_run(
+    monkeypatch: pytest.MonkeyPatch, shape: str, near: int
+) -> None:
+    monkeypatch.setattr("rota.storage.lookup.NEAR", near)
+    disk, told = FaultyDisk(), Told()
+    log = filled(disk, told, SHAPES[shape])
+    look_up(log)
+    log.close()
+    look_up(reopen(disk, told, clean=True, recovery_point=40, config=CONFIG))
+    assert told == []
+
+
+class Counted(FaultyDisk):
+    """Counts what is read of logs."""
+
+    taken = 0
+
+    def read(self, path: str, position: int, size: int) -> bytes:
+        data = super().read(path, position, size)
+        self.taken += len(data) if path.endswith(".log") else 0
+        return data
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_look_up_by_time_reads_little_however_times_run(shape: str) -> None:
+    disk, told = Counted(), Told()
+    log = create(disk, config=TopicConfig(), segment_bytes=6 << 20)
+    value = bytes(8_000)
+    for at in SHAPES[shape]:
+        for _ in range(100):  # 16 MB in all
+            log.append(sent(value, at=NOW + at), NOW)
+    assert len(log.segments) == 3
+    log.close()
+    for at in (9, 45, 70, 200):
+        log = reopen(disk, told, clean=True, recovery_point=log.end, config=TopicConfig())
+        disk.taken = 0
+        log.offset_for_time(NOW + at)
+        log.newest()
+        log.delete_old(NOW)
+        assert disk.taken < 2_500_000
+    assert told == []

@@ -284,3 +284,19 @@ def test_an_id_without_an_epoch_makes_no_sense(peer: Peer, half: dict[str, int])
 def test_a_transactional_id_is_refused(node: DataNode, peer: Peer, name: str, code: Code) -> None:
     assert Code(init(peer, transactional_id=name).error_code) is code
     assert not name or any("no transactions" in line for line in node.lines)
+
+
+@pytest.mark.parametrize("version", [9, 13])
+@pytest.mark.parametrize("apart", [False, True], ids=["one topic", "two topics"])
+def test_of_a_partition_named_twice_the_last_batch_counts(
+    node: DataNode, peer: Peer, version: int, apart: bool
+) -> None:
+    request = produce_request(node, {T: batch(b"first")})
+    again = produce_request(node, {T: batch(b"last")}).topic_data[0]
+    if apart:
+        request.topic_data.append(again)
+    else:
+        request.topic_data[0].partition_data += again.partition_data
+    [topic] = peer.ask(request, version).responses
+    assert [each.base_offset for each in topic.partition_responses] == [0]
+    assert values(peer) == [b"last"]

@@ -13,6 +13,9 @@ from rota.errors import Code
 from tests.unit.group_node import GroupNode, Peer, code
 from tests.unit.group_request import list_groups
 
+PAUSE = 100
+"""connection.failed.authentication.delay.ms"""
+
 ALL = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 PASSWORDS = {"alice": "secret", "bob": "other"}
 ALICE, BOB, WRONG = b"\0alice\0secret", b"\0bob\0other", b"\0alice\0wrong"
@@ -34,7 +37,11 @@ def handshake(peer: Peer, mechanism: str = "PLAIN", version: int = 1) -> Any:
 
 
 def authenticate(peer: Peer, data: bytes, version: int = 2) -> Any:
-    return peer.ask(SaslAuthenticateRequest(auth_bytes=data), version)
+    """The answer; to who has failed it comes after a pause."""
+    peer.send(SaslAuthenticateRequest(auth_bytes=data), version)
+    if peer.waits:
+        peer.node.advance(PAUSE)
+    return peer.answer()
 
 
 def served(peer: Peer) -> bool:
@@ -80,6 +87,25 @@ def test_a_wrong_password(node: GroupNode, peer: Peer, version: int) -> None:
     assert "wrong user or password" in answer.error_message
     assert not served(peer)
     assert node.said("wrong user or password")
+
+
+def test_who_has_failed_must_wait(node: GroupNode, peer: Peer) -> None:
+    handshake(peer)
+    peer.send(SaslAuthenticateRequest(auth_bytes=WRONG), 2)
+    node.advance(PAUSE - 1)
+    assert peer.waits
+    node.advance(1)
+    assert code(peer.answer()) is Code.SASL_AUTHENTICATION_FAILED
+    assert peer.closed is not None
+    for data in (WRONG, b"bare"):  # nothing is left of one who does not wait
+        other = node.connect()
+        handshake(other, version=1 if data == WRONG else 0)
+        if data == WRONG:
+            other.send(SaslAuthenticateRequest(auth_bytes=data), 2)
+        else:
+            other.send_bytes(data)
+        other.hang_up()
+    assert not [name for name in node.node.parts.alarms.names if "login" in str(name)]
 
 
 @pytest.mark.parametrize("version", range(2))
@@ -178,6 +204,9 @@ def test_bare_scram(peer: Peer) -> None:
 def test_bare_nonsense(node: GroupNode, peer: Peer, data: bytes) -> None:
     handshake(peer, version=0)
     peer.send_bytes(data)
+    node.advance(PAUSE - 1)
+    assert peer.closed is None
+    node.advance(1)
     assert not peer.answers
     assert peer.closed is not None
     assert served(node.connect()) is False  # another one is listened to, but must log in too
@@ -188,9 +217,11 @@ def test_bare_nonsense(node: GroupNode, peer: Peer, data: bytes) -> None:
 
 
 def test_without_users_there_is_no_login() -> None:
-    peer = GroupNode().connect()
+    node = GroupNode()
+    peer = node.connect()
     for version in range(2):
         answer = handshake(peer, version=version)
         assert (code(answer), answer.mechanisms) == (Code.ILLEGAL_SASL_STATE, [])
     assert code(authenticate(peer, ALICE)) is Code.ILLEGAL_SASL_STATE
     assert served(peer)
+    assert node.said("the broker has no users (is the client's security.protocol PLAINTEXT")

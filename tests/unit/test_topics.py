@@ -362,8 +362,8 @@ def foreign() -> Store:
     store = Store()
     for name in ("orders", "other"):
         store.topics.create(name, 2, {}, NOW)
-        for _ in range(3):
-            store.ids()  # ids that are not one bit from each other
+        for _ in range(4):
+            store.ids()  # ids that are not one character from each other
     store.write("orders", 0, b"a")
     store.write("orders", 1, b"b", b"c")
     store.write("other", 0, b"d", b"e", b"f")

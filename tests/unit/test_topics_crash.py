@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from rota.broker.topics import Topics
-from rota.errors import Refused
+from rota.errors import DiskError, Refused
 from tests.faulty_disk import FaultyDisk, Stopped
 from tests.unit.topic_store import NOW, Store
 
@@ -165,3 +165,31 @@ def test_a_full_disk_leaves_all_as_it_was(act: Act) -> None:
         if problem and act is not ACTS["delete and create"]:
             assert seen(store.restart()) == before
         check(store.restart(), act)
+
+
+def test_a_log_that_has_failed_keeps_the_folder_from_being_marked_clean() -> None:
+    disk = FaultyDisk(0)
+    store = Store(disk)
+    store.topics.create("orders", 2, {"flush.messages": "1"}, NOW)
+    store.write("orders", 0, b"a")
+    disk.refuse("sync", "orders-0/*.log")
+    with pytest.raises(DiskError):
+        store.write("orders", 0, b"b")
+    again = store.stop()
+    assert "the next start reads the logs, for some have failed: orders-0" in store.said
+    assert not again.folder.clean
+    assert again.ends() == {"orders": [1, 0]}
+    assert again.stop().folder.clean
+
+
+def test_a_log_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
+    disk = FaultyDisk(0)
+    store = Store(disk)
+    store.topics.create("orders", 2, {}, NOW)
+    store.write("orders", 0, b"a")
+    store.write("orders", 1, b"a")
+    disk.refuse("sync", "orders-0/*.log")
+    with pytest.raises(DiskError):
+        store.topics.close(NOW)
+    assert store.folder.recovery_points == {("orders", 0): 0, ("orders", 1): 1}
+    assert not store.restart().folder.clean

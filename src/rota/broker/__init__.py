@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 
-NEEDED = ("kafka", "cramjam", "crc32c")
-"""What ``rota[broker]`` brings."""
+NEEDED = {"kafka": "kafka-python", "cramjam": "cramjam", "crc32c": "crc32c"}
+"""What ``rota[broker]`` brings: modules, and what they are installed by."""
 
 
 def missing() -> str | None:
     """How to get what the broker needs and is not installed; None if all is there."""
-    names = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    names = [NEEDED[name] for name in NEEDED if importlib.util.find_spec(name) is None]
     if not names:
         return None
     return (

@@ -67,7 +67,7 @@ def check_exposure(host: str, *, guarded: bool, allow_anonymous: bool) -> None:
     if not guarded and not allow_anonymous and not is_loopback(host):
         raise InputError(
             f"{host or 'every address'} can be reached from other machines, and nobody has to log "
-            f"in: give users, or allow_anonymous (--user, --allow-anonymous)"
+            f"in: give users, or allow_anonymous=True"
         )
 
 

@@ -34,6 +34,7 @@ from rota.broker.means import Means
 from rota.broker.node import Node
 from rota.broker.opening import open_topics
 from rota.broker.part import INFO, WARNING, Parts
+from rota.errors import DiskError
 from rota.formats.buffer import Bytes
 from rota.storage.disk import RealDisk
 from rota.storage.folder import Lock, open_folder, survey
@@ -102,7 +103,7 @@ def install(  # noqa: PLR0913, what a broker is told
     :param address: what clients are told to connect to
     :param log: takes a level of :mod:`logging` and a text
     :param passwords: by user; without any, nobody has to log in
-    :param adopt: take over a folder that a Kafka has written
+    :param adopt: take over a folder without a catalogue: a Kafka's, or a copy of partitions
     :raises Unreachable: another process has the folder, or it cannot be read or written
     :raises InputError: it is not Rota's
     """
@@ -189,6 +190,8 @@ def _node(  # noqa: PLR0913, as above
         mechanisms=mechanisms,
         new_nonce=partial(token_urlsafe, 24),
     )
+    if len(topics) and not folder.clean:
+        log(WARNING, f"{called} was not closed in good order: its logs were looked through")
     log(INFO, f"cluster {folder.cluster_id}: {len(topics)} topics in {called}")
     return Node(parts, offered, faults=Faults(alarms), login_needed=users is not None)
 
@@ -212,5 +215,6 @@ class FleetingDisk(RealDisk):
     def sync(self, path: str) -> None:
         """There is no need."""
 
-    def sync_all(self, paths: Sequence[str]) -> None:
+    def sync_all(self, paths: Sequence[str]) -> dict[str, DiskError]:
         """There is no need."""
+        return {}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeAlias, TypeVar
 
 from rota.errors import InputError
 from rota.model.config import BrokerConfig, GroupConfig, TopicConfig
 from rota.model.setting import SETTINGS, Value, topic_config, written
+from rota.model.text import nearest
 
 Given: TypeAlias = Mapping[str, object]
 """Kafka's names, and values as text, numbers or booleans."""
@@ -25,16 +25,44 @@ _ONE = frozenset(
 """Copies of things. There is one node, so there is one of each."""
 _SYNONYMS = {"broker.id": "node.id"}
 _UNITS = {".minutes": 60_000, ".hours": 3_600_000}
-_KAFKA = (
-    "advertised. alter. authorizer. auto. background. broker. client. compression. config. "
-    "connection. connections. control. controlled. controller. create. default. delegation. "
-    "delete. early. eligible. fetch. follower. group. initial. inter. kafka. leader. listener "
-    "listeners log. max. message. metadata. metric metrics. min. node. num. offset. offsets. "
-    "password. principal. process. producer. queued. quorum. quota. remote. replica. "
-    "replication. request. reserved. sasl. security. server. share. socket. ssl. static. "
-    "super. telemetry. transaction transactional. unclean. unstable. zookeeper."
+_FAMILIES = (
+    "alter. authorizer. client.quota. config.providers controlled. controller. delegation. "
+    "eligible. follower. group.consumer. group.coordinator. group.share. group.streams. "
+    "initial. inter. internal. kafka. leader. listener. listeners metadata. metric. metrics. "
+    "password. principal. process. queued. quorum. quota. remote. replica. replication. "
+    "reserved. rlmm. rsm. sasl. security. server. share. ssl. super. telemetry. transactional. "
+    "unstable. zookeeper."
 )
-"""How settings of a Kafka begin."""
+"""How settings of a Kafka begin of which no kind has an effect here."""
+_IDLE = (
+    "add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms "
+    "auto.include.jmx.reporter auto.leader.rebalance.enable background.threads "
+    "broker.heartbeat.interval.ms broker.id.generation.enable broker.rack "
+    "broker.session.timeout.ms connections.max.reauth.ms control.plane.listener.name "
+    "cordoned.log.dirs create.topic.policy.class.name "
+    "delete.records.purgatory.purge.interval.requests delete.topic.enable early.start.listeners "
+    "fetch.purgatory.purge.interval.requests log.cleaner.dedupe.buffer.size log.cleaner.enable "
+    "log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size "
+    "log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir log.dir.failure.timeout.ms "
+    "log.dirs log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms "
+    "log.message.downconversion.enable log.message.format.version "
+    "log.message.timestamp.difference.max.ms max.connection.creation.rate "
+    "max.connections.per.ip max.connections.per.ip.overrides "
+    "max.incremental.fetch.session.cache.slots max.request.partition.size.limit num.io.threads "
+    "num.network.threads num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads "
+    "num.replica.fetchers offsets.commit.required.acks offsets.commit.timeout.ms "
+    "offsets.load.buffer.size offsets.topic.compression.codec "
+    "producer.id.expiration.check.interval.ms producer.purgatory.purge.interval.requests "
+    "request.timeout.ms socket.connection.setup.timeout.max.ms "
+    "socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes "
+    "socket.send.buffer.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms "
+    "transaction.max.timeout.ms transaction.partition.verification.enable "
+    "transaction.remove.expired.transaction.cleanup.interval.ms "
+    "transaction.state.log.load.buffer.size transaction.state.log.num.partitions "
+    "transaction.state.log.segment.bytes transaction.two.phase.commit.enable "
+    "unclean.leader.election.interval.ms"
+)
+"""Other settings of a Kafka that have none."""
 T = TypeVar("T", BrokerConfig, GroupConfig)
 
 
@@ -49,6 +77,8 @@ class Configuration:
     """What holds for topics without settings of their own."""
     advertised: str | None = None
     """``host:port`` that clients are told."""
+    idle: tuple[str, ...] = ()
+    """Settings that a Kafka has, without effect here."""
 
 
 def configuration(given: Given) -> Configuration:
@@ -58,6 +88,9 @@ def configuration(given: Given) -> Configuration:
     """
     texts = {_SYNONYMS.get(key, key): _text(key, value) for key, value in given.items()}
     advertised = texts.pop(ADVERTISED, None)
+    idle = without_effect(texts)
+    for key in idle:
+        del texts[key]
     for key in _ONE & texts.keys():
         if texts.pop(key).strip() != "1":
             raise InputError(f"{key}: there is one node, so it can only be 1")
@@ -65,12 +98,15 @@ def configuration(given: Given) -> Configuration:
     broker = _read(BrokerConfig(), texts)
     group = _read(Configuration().group, texts)
     if texts:
-        raise InputError(_unknown(next(iter(texts))))
+        key = next(iter(texts))
+        near = nearest(key, known())
+        raise InputError(f"{key!r} is not a setting that Rota's broker has{near}")
     return Configuration(
         broker=broker,
         group=group,
         topic=topic,
         advertised=None if advertised is None else _listener(advertised),
+        idle=tuple(idle),
     )
 
 
@@ -86,8 +122,8 @@ def known() -> list[str]:
 
 def without_effect(given: Given) -> list[str]:
     """Those of a Kafka's settings that mean nothing to Rota: what a whole file may have."""
-    names, kafka = frozenset(known()), tuple(_KAFKA.split())
-    return [key for key in given if key not in names and key.startswith(kafka)]
+    idle, families = frozenset(_IDLE.split()), tuple(_FAMILIES.split())
+    return [key for key in given if key in idle or key.startswith(families)]
 
 
 def read_properties(text: str) -> dict[str, str]:
@@ -168,13 +204,3 @@ def _whole(key: str, text: str) -> int:
 def _listener(text: str) -> str:
     """``PLAINTEXT://host:port`` or plain ``host:port``; of several, the first."""
     return text.partition(",")[0].strip().rpartition("//")[2]
-
-
-def _unknown(key: str) -> str:
-    near = _nearest(key, known())
-    hint = f"; did you mean {near}?" if near else ""
-    return f"{key!r} is not a setting that Rota's broker has{hint}"
-
-
-def _nearest(key: str, keys: Iterable[str]) -> str:
-    return " or ".join(difflib.get_close_matches(key, keys, 2, 0.6))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
 from typing import Protocol
 
 from rota.broker.event import ConnectionId
@@ -23,7 +24,10 @@ CHUNK = 256 * 1024
 """So much of an answer is given to the socket at a time, so that little of it is copied."""
 CALM = 64 * 1024
 """The next chunk follows when only so much of the last is left."""
+LINGERING = 5.0
+"""Seconds that an answer may take when its client sends no more."""
 NOTHING = memoryview(b"")
+KEEPS = sys.version_info >= (3, 12)
 
 
 class Host(Protocol):
@@ -38,7 +42,7 @@ class Host(Protocol):
     """Bytes of the largest request."""
     context: ssl.SSLContext | None
     unsent: int
-    """Bytes of answers that no socket has taken, of all connections."""
+    """Bytes of answers that are kept for clients to read, of all connections."""
 
     def opened(self, connection: Connection, host: str) -> bool:
         """A client has connected; false if it may not stay."""
@@ -107,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         self._left = NOTHING
         """What the socket has not been given of the answer."""
         self.unsent = 0
-        """So many bytes."""
+        """Bytes of the answer; it is kept whole until the socket has all of it."""
         self._blocked = False
         """The client does not read its answers."""
         self._deaf = False
@@ -126,6 +130,8 @@ class Connection(asyncio.BufferedProtocol):
         """Sends an answer; the next frame may come."""
         self._left = NOTHING if self._closing else memoryview(data)
         self._pump()
+        if self._left:
+            self._host.stirred(self)  # it was silent because it waited for this
         self.go_on()
 
     def go_on(self) -> None:
@@ -193,9 +199,17 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """The client sends no more; what it sent before is still answered."""
+        """The client sends no more; what it sent before is still answered, if that is soon: most
+        clients are gone, and a long poll would keep their connections for as long as they said.
+        """
         self._ended = True
+        if self.busy:
+            self._host.loop.call_later(LINGERING, self._leave)
         return self.busy or self._blocked or self._due or self._waiting
+
+    def _leave(self) -> None:
+        if self.busy:
+            self.abort()
 
     def pause_writing(self) -> None:
         """The client does not read."""
@@ -249,7 +263,11 @@ class Connection(asyncio.BufferedProtocol):
         """Gives the socket as much of the answer as it takes."""
         while self._left and not self._blocked:
             piece, self._left = self._left[:CHUNK], self._left[CHUNK:]
-            self._transport.write(piece if self._tls is None else self._tls.encrypt(piece))
+            if self._tls is not None:
+                self._transport.write(self._tls.encrypt(piece))
+            else:
+                # from Python 3.12 on it keeps what the socket does not take, not a copy of it
+                self._transport.write(bytes(piece) if KEEPS and self.unsent else piece)
         self._count_unsent()
         if self._left:
             return
@@ -260,7 +278,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _count_unsent(self) -> None:
-        before, self.unsent = self.unsent, len(self._left)
+        # a view of a part keeps the whole answer alive
+        size = memoryview(self._left.obj).nbytes if self._left else 0
+        before, self.unsent = self.unsent, size
         if before != self.unsent:
             self._host.unsent += self.unsent - before
             if self.unsent < before:

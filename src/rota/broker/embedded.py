@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import ssl
 import tempfile
 import time
 import weakref
@@ -14,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from rota.broker import inside, missing
+from rota.broker import argument, inside, missing
 from rota.broker.address import advertised, bind, check_exposure, joined, parse
 from rota.broker.build import install
 from rota.broker.clock import Clock
@@ -24,10 +23,8 @@ from rota.broker.inside import Group, Headers, Record, Text
 from rota.broker.node import Node
 from rota.broker.running import Running
 from rota.broker.server import LOGGER, Server
-from rota.broker.tls import server_context
-from rota.errors import InputError, RotaError, Unreachable
+from rota.errors import Code, InputError, RotaError, Unreachable
 from rota.model.topic import TopicPartition
-from rota.wire.sasl import Mechanism
 
 T = TypeVar("T")
 PATIENCE = 10.0
@@ -57,7 +54,7 @@ class Broker:
         config: Mapping[str, object] | None = None,
         users: Mapping[str, str] | None = None,
         mechanisms: Iterable[str] | None = None,
-        tls: ssl.SSLContext | tuple[str | Path, str | Path] | str | Path | None = None,
+        tls: argument.Tls | None = None,
         allow_anonymous: bool = False,
         adopt: bool = False,
     ) -> None:
@@ -71,19 +68,25 @@ class Broker:
         :param mechanisms: ``PLAIN``, ``SCRAM-SHA-256``, ``SCRAM-SHA-512``; all by default
         :param tls: files in PEM, a certificate and its key, or one with both; then all speak TLS
         :param allow_anonymous: listen beyond this machine though nobody has to log in
-        :param adopt: take over a folder that a Kafka has written
+        :param adopt: take over a folder without a catalogue: a Kafka's, or a copy of partitions
         :raises InputError: a setting is wrong
         """
         if (problem := missing()) is not None:
             raise Unreachable(problem)
         self._configuration = configuration(config or {})
+        if idle := self._configuration.idle:
+            LOGGER.warning("settings of Kafka's without effect here: %s", ", ".join(idle))
         told = advertise or self._configuration.advertised
         self._told = None if told is None else parse(told)
-        self._users = dict(users or {})
-        self._mechanisms = _mechanisms(mechanisms)
-        self._context = _context(tls)
+        self._users = argument.passwords(users)
+        self._mechanisms = argument.mechanisms(mechanisms, self._users)
+        self._context = argument.context(tls)
         check_exposure(host, guarded=bool(self._users), allow_anonymous=allow_anonymous)
+        if data_dir is not None and not str(data_dir):
+            raise InputError("data_dir: it is empty; a temporary folder is None")
         self._folder = None if data_dir is None else Path(data_dir)
+        self._temporary: Path | None = None
+        """In its place, while it runs."""
         self._host, self._port, self._adopt = host, port, adopt
         self._clock = Clock()
         self.clock = BrokerClock(self)
@@ -99,40 +102,71 @@ class Broker:
         """
         if self._running is not None:
             raise RotaError("the broker is running already")
-        temporary = self._folder is None
         sockets = bind(self._host, self._port)
-        folder = Path(tempfile.mkdtemp(prefix="rota-")) if self._folder is None else self._folder
-        address = advertised(self._host, sockets[0].getsockname()[1])
+        folder = self._folder or self._temporary
+        if folder is None:
+            folder = self._temporary = Path(tempfile.mkdtemp(prefix="rota-"))
+        port = sockets[0].getsockname()[1]
+        self._address = self._told or advertised(self._host, port)
         running = Running(
             partial(
                 install,
                 folder,
                 self._configuration,
-                address=self._told or address,
+                address=self._address,
                 log=LOGGER.log,
                 passwords=self._users,
                 mechanisms=self._mechanisms,
                 adopt=self._adopt,
-                lasting=not temporary,
+                lasting=self._folder is not None,
             ),
             sockets,
             clock=self._clock,
             config=self._configuration.broker,
             context=self._context,
-            temporary=folder if temporary else None,
+            temporary=self._temporary,
         )
-        running.start()
+        try:
+            running.start()
+        except BaseException:
+            self._temporary = None
+            raise
         self._running = running
-        self._address = self._told or address
+        self._listening = joined(self._host, port)
+        self._port = port  # clients find it there when it starts again
         atexit.register(self.stop)
         return self
 
     def stop(self) -> None:
-        """Stops it in good order; nothing happens if it does not run."""
-        running, self._running = self._running, None
-        if running is not None:
-            atexit.unregister(self.stop)
-            running.stop()
+        """Stops it in good order; nothing happens if it does not run. What was in a temporary
+        folder is gone. It may be started again, and has the same port then.
+
+        :raises TimeoutError: it is still busy after a minute; it may be stopped once more
+        """
+        self._stop(keep=False)
+
+    def restart(self) -> None:
+        """Stops it and starts it again, at the same port and with all that it has stored.
+
+        :raises TimeoutError: as :meth:`stop`
+        """
+        if self._running is None:
+            raise _not_running()
+        self._stop(keep=True)
+        self.start()
+
+    def _stop(self, *, keep: bool) -> None:
+        running = self._running
+        if running is None:
+            return
+        try:
+            running.stop(keep=keep)
+        finally:
+            if not running.alive:
+                self._running = None
+                atexit.unregister(self.stop)
+                if not keep:
+                    self._temporary = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -152,9 +186,20 @@ class Broker:
         return joined(*self._address)
 
     @property
+    def listening(self) -> str:
+        """Where it listens: ``host:port``; clients may be told another address."""
+        self._run(lambda _: None)
+        return self._listening
+
+    @property
     def data_dir(self) -> Path | None:
-        """Where topics are kept; none, if it is a temporary folder."""
-        return self._folder
+        """Where topics are kept; a temporary folder is there only while the broker runs."""
+        return self._folder or self._temporary
+
+    def __repr__(self) -> str:
+        if self._running is None:
+            return f"<rota.Broker, not running, data_dir={str(self._folder or '')!r}>"
+        return f"<rota.Broker at {joined(*self._address)}, data_dir={str(self.data_dir)!r}>"
 
     @property
     def running(self) -> bool:
@@ -164,10 +209,15 @@ class Broker:
     # Topics and records
 
     def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+        self,
+        name: str,
+        partitions: int | None = None,
+        config: Mapping[str, object] | None = None,
     ) -> None:
         """Makes a topic.
 
+        :param partitions: num.partitions, 1 by default
+        :param config: settings of its own, under Kafka's names
         :raises Refused: it exists, or cannot be made so
         """
         self._run(
@@ -175,6 +225,20 @@ class Broker:
                 node.parts, name, partitions, config or {}, self._clock.now()
             )
         )
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic with all its records.
+
+        :raises Refused: there is none of this name
+        """
+        self._run(lambda node: node.parts.topics.delete(name, self._clock.now()))
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """Gives a topic more partitions, so that it has so many.
+
+        :raises Refused: there is none of this name, or it has as many
+        """
+        self._run(lambda node: inside.grow_topic(node.parts, name, partitions, self._clock.now()))
 
     @property
     def topics(self) -> dict[str, int]:
@@ -211,18 +275,18 @@ class Broker:
         topic: str,
         *,
         partition: int | None = None,
-        start: int | None = None,
+        offset: int | None = None,
         count: int | None = None,
         timeout: float = PATIENCE,
     ) -> list[Record]:
         """The records of a topic, by partition and offset.
 
-        :param start: the first offset, of each partition
+        :param offset: from here on, in each partition; else all that there are
         :param count: wait until there are so many, and give no more
         :param timeout: seconds to wait for them
         :raises TimeoutError: they did not come
         """
-        look = partial(inside.read, topic=topic, partition=partition, start=start, most=count)
+        look = partial(inside.read, topic=topic, partition=partition, start=offset, most=count)
         if count is None:
             return self._run(lambda node: look(node.parts))
 
@@ -311,8 +375,7 @@ class Broker:
         :param times: so many requests; None: all, until :meth:`heal`
         :param client_id: only requests of this client
         """
-        code = code_of(error)
-        self._order(Order(api=api_of(api), left=_times(times), client_id=client_id, code=code))
+        self._order(api, times, client_id, code=code_of(error))
 
     def delay(
         self,
@@ -323,9 +386,9 @@ class Broker:
         client_id: str | None = None,
     ) -> None:
         """Handles the next requests later, by the broker's clock. Otherwise as :meth:`fail`."""
-        wait = _milliseconds(seconds)
+        wait = argument.milliseconds(seconds)
         if wait:
-            self._order(Order(api=api_of(api), left=_times(times), client_id=client_id, delay=wait))
+            self._order(api, times, client_id, delay=wait)
 
     def lose_answer(
         self, api: str | int, *, times: int | None = 1, client_id: str | None = None
@@ -333,12 +396,14 @@ class Broker:
         """Handles the next requests, and cuts the connection in place of an answer: the client
         does not learn what became of them. Otherwise as :meth:`fail`.
         """
-        self._order(Order(api=api_of(api), left=_times(times), client_id=client_id, lost=True))
+        self._order(api, times, client_id, lost=True)
 
-    def heal(self, api: str | int | None = None) -> None:
-        """Takes back what was ordered of an API, or all."""
+    def heal(self, api: str | int | None = None) -> int:
+        """Takes back what was ordered of an API, or all; gives how many orders no request has met:
+        0 if each of the faults has happened.
+        """
         which = None if api is None else api_of(api)
-        self._run(lambda node: node.faults.cancel(which))
+        return self._run(lambda node: node.faults.cancel(which))
 
     def disconnect(self, client_id: str | None = None) -> int:
         """Cuts the connections of a client, or of all; gives how many there were.
@@ -349,10 +414,28 @@ class Broker:
 
     # Within
 
-    def _order(self, order: Order) -> None:
+    def _order(  # noqa: PLR0913, what an order has
+        self,
+        api: str | int,
+        times: int | None,
+        client_id: str | None,
+        *,
+        delay: int = 0,
+        code: Code | None = None,
+        lost: bool = False,
+    ) -> None:
+        order = Order(
+            api=api_of(api),
+            left=argument.times(times),
+            client_id=client_id,
+            delay=delay,
+            code=code,
+            lost=lost,
+        )
         self._run(lambda node: node.faults.order(order))
 
     def _wait(self, look: Callable[[], T | None], timeout: float, problem: Callable[[], str]) -> T:
+        __tracebackhide__ = True
         end = time.monotonic() + timeout
         while (found := look()) is None:
             if time.monotonic() >= end:
@@ -361,9 +444,8 @@ class Broker:
         return found
 
     def _run(self, act: Callable[[Node], T]) -> T:
-        if self._running is None:
-            raise RotaError("the broker does not run: use it in a with block, or call start()")
-        return self._running.run(lambda node, _: act(node))
+        __tracebackhide__ = True
+        return _told(self._running, lambda node, _: act(node))
 
 
 class BrokerClock:
@@ -380,7 +462,7 @@ class BrokerClock:
         """Puts the clock forward. What is due until then happens in order, each at its own time:
         members whose session ends are removed, as if they had been silent all along.
         """
-        by = _milliseconds(seconds)
+        by = argument.milliseconds(seconds)
         self._run(lambda _, server: server.advance(by))
 
     def freeze(self) -> None:
@@ -392,40 +474,23 @@ class BrokerClock:
         self._run(lambda _, server: server.resume())
 
     def _run(self, act: Callable[[Node, Server], T]) -> T:
+        __tracebackhide__ = True
         broker = self._broker()
-        running = None if broker is None else broker._running
-        if running is None:
-            raise RotaError("the broker does not run: use it in a with block, or call start()")
-        return running.run(act)
+        return _told(None if broker is None else broker._running, act)
 
 
-def _mechanisms(names: Iterable[str] | None) -> tuple[Mechanism, ...]:
-    if names is None:
-        return tuple(Mechanism)
+def _told(running: Running | None, act: Callable[[Node, Server], T]) -> T:
+    """What the broker says to this. What it refuses is raised here: a test that fails shows the
+    line that asked for it, not the broker's thread.
+    """
+    __tracebackhide__ = True
+    if running is None:
+        raise _not_running()
     try:
-        return tuple(Mechanism(name) for name in names)
-    except ValueError as error:
-        known = ", ".join(Mechanism)
-        raise InputError(f"SASL mechanism: {error}; known are {known}") from None
+        return running.run(act)
+    except RotaError as error:
+        raise error.with_traceback(None) from error.__cause__
 
 
-def _context(
-    tls: ssl.SSLContext | tuple[str | Path, str | Path] | str | Path | None,
-) -> ssl.SSLContext | None:
-    if tls is None or isinstance(tls, ssl.SSLContext):
-        return tls
-    if isinstance(tls, tuple):
-        return server_context(*tls)
-    return server_context(tls, None)
-
-
-def _times(times: int | None) -> int | None:
-    if times is not None and (type(times) is not int or times < 1):
-        raise InputError(f"times: {times!r} is not a number from 1 up, nor None")
-    return times
-
-
-def _milliseconds(seconds: float) -> int:
-    if not 0 <= seconds < 1e10:
-        raise InputError(f"{seconds!r} is not a number of seconds")
-    return round(seconds * 1_000)
+def _not_running() -> RotaError:
+    return RotaError("the broker does not run: use it in a with block, or call start()")

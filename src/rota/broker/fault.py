@@ -12,6 +12,7 @@ from rota.broker.call import Call
 from rota.broker.dispatch import Handler
 from rota.errors import Code, InputError
 from rota.wire.api import Api
+from rota.wire.schema import folder
 
 T = TypeVar("T", bound=enum.IntEnum)
 
@@ -31,6 +32,8 @@ class Order:
     """The error to answer with, without a look at the request."""
     lost: bool = False
     """The request is handled, and the connection is cut in place of an answer."""
+    met: bool = False
+    """A request has come for it."""
 
     def fits(self, call: Call) -> bool:
         """Is it meant for this request?"""
@@ -51,11 +54,15 @@ class Faults:
         where = self._delays if order.delay else self._outcomes
         where.setdefault(order.api, []).append(order)
 
-    def cancel(self, api: Api | None = None) -> None:
-        """Forgets the orders for an API, or all; what is delayed already stays so."""
+    def cancel(self, api: Api | None = None) -> int:
+        """Forgets the orders for an API, or all; what is delayed already stays so. Gives how many
+        of them no request has met.
+        """
+        unmet = 0
         for orders in (self._delays, self._outcomes):
             for each in list(orders) if api is None else [api]:
-                orders.pop(each, None)
+                unmet += sum(not order.met for order in orders.pop(each, ()))
+        return unmet
 
     def take(self, handler: Handler, call: Call, answer: Callable[[], None]) -> bool:
         """Does a fault take this call over? It may answer later, by calling ``answer``."""
@@ -81,6 +88,7 @@ class Faults:
 def _first(orders: dict[Api, list[Order]], call: Call) -> Order | None:
     for order in orders.get(call.api, ()):
         if order.fits(call):
+            order.met = True
             if order.left is not None:
                 order.left -= 1
                 if not order.left:
@@ -114,7 +122,17 @@ def api_of(name: str | int) -> Api:
 
     :raises InputError: there is none; the message has the nearest
     """
-    return _of(name, "API", {each: api_name(each) for each in Api})
+    names = {each: api_name(each) for each in Api}
+    found = _find(name, "API", names)
+    if found is not None:
+        return found
+    if isinstance(name, int):
+        known = ", ".join(f"{int(each)} {text}" for each, text in names.items())
+        raise InputError(f"API {name}: Rota's broker serves none of this number; it has {known}")
+    for other in folder().glob("*Request.json"):
+        if _plain(other.stem.removesuffix("Request")) == _plain(name):
+            raise InputError(f"API {name!r}: Rota's broker does not serve it")
+    raise InputError(f"API {name!r}: there is none of this name{_nearest(name, names.values())}")
 
 
 def code_of(name: str | int) -> Code:
@@ -123,23 +141,25 @@ def code_of(name: str | int) -> Code:
     :raises InputError: there is none; the message has the nearest
     """
     names = {each: each.name for each in Code}
-    del names[Code.NONE]
-    return _of(name, "error", names)
+    found = _find(name, "error", names)
+    if found is Code.NONE:
+        raise InputError(f"error {name!r}: this one is no error")
+    if found is not None:
+        return found
+    if isinstance(name, int):
+        raise InputError(
+            f"error {name}: Kafka has none of this number; they go from -1 to {max(names)}"
+        )
+    raise InputError(f"error {name!r}: there is none of this name{_nearest(name, names.values())}")
 
 
-def _of(name: str | int, what: str, names: dict[T, str]) -> T:
-    if isinstance(name, int) and not isinstance(name, bool):
-        for each in names:
-            if each == name:
-                return each
-        known = ", ".join(f"{int(each)} {text}" for each, text in names.items())
-        raise InputError(f"{what} {name}: there is none of this number; known are {known}")
-    if not isinstance(name, str):
+def _find(name: str | int, what: str, names: dict[T, str]) -> T | None:
+    if isinstance(name, bool) or not isinstance(name, str | int):
         raise InputError(f"{what} {name!r}: give its name or its number")
     for each, text in names.items():
-        if _plain(text) == _plain(name):
+        if each == name if isinstance(name, int) else _plain(text) == _plain(name):
             return each
-    raise InputError(f"{what} {name!r}: there is none of this name{_nearest(name, names.values())}")
+    return None
 
 
 def _plain(name: str) -> str:

@@ -360,7 +360,9 @@ class Groups:
             case Answer(token, reply):
                 self._answer(shard, token, reply)
             case StartTimer(key, at):
-                self._alarms.start((shard.number, key), at, partial(self._ring, shard, key))
+                ring = partial(self._ring, shard, key)
+                patient = key.kind is TimerKind.RETENTION
+                self._alarms.start((shard.number, key), at, ring, patient=patient)
             case StopTimer(key):
                 self._alarms.stop((shard.number, key))
             case Append():

@@ -44,7 +44,7 @@ class Housekeeping:
         """Sets the first alarms."""
         self._every("retention", self._config.retention_check, self.delete_old, now)
         self._every("checkpoint", self._config.checkpoint_interval, self.checkpoint, now)
-        self._clean_at(now + self._config.cleaner_backoff)
+        self._clean_later(now)
 
     def run(self, now: int) -> None:
         """Does everything at once, due or not."""
@@ -71,7 +71,7 @@ class Housekeeping:
             work(at)
             self._every(name, interval, work, at)
 
-        self._alarms.start(("topics", name), now + interval, ring)
+        self._alarms.start(("topics", name), now + interval, ring, patient=True)
 
     @contextmanager
     def _said(self, what: str) -> Iterator[None]:
@@ -129,12 +129,15 @@ class Housekeeping:
 
     # Compaction
 
-    def _clean_at(self, at: int) -> None:
-        self._alarms.start(("topics", "compaction"), at, self._clean)
+    def _clean_later(self, now: int) -> None:
+        at = now + self._config.cleaner_backoff
+        self._alarms.start(("topics", "compaction"), at, self._clean, patient=True)
 
-    def _clean(self, at: int) -> None:
-        more = self._cleaner.step(at)
-        self._clean_at(at + (CLEANING_PAUSE if more else self._config.cleaner_backoff))
+    def _clean(self, now: int) -> None:
+        if self._cleaner.step(now):
+            self._alarms.start(("topics", "compaction"), now + CLEANING_PAUSE, self._clean)
+        else:
+            self._clean_later(now)
 
     def stop_cleaning(self, names: frozenset[str]) -> None:
         """The topics' folders are about to go: no compaction is under way in them any more."""

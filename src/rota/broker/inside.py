@@ -5,7 +5,7 @@ Each function works on the node's parts, and must be called where the node is: i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -24,12 +24,17 @@ from rota.model.reply import (
     Reply,
 )
 from rota.model.request import CONSUMER, DescribeGroups, FetchOffsets, ListGroups
+from rota.model.setting import written
 from rota.model.topic import TopicPartition
 
 Text: TypeAlias = bytes | str | None
 """What a record carries; a text goes as UTF-8."""
 Headers: TypeAlias = Mapping[str, Text] | Iterable[tuple[str, Text]]
 READ = 1 << 20
+HEADER = 61
+"""Bytes of a batch before its records."""
+OVERHEAD = 40
+"""Bytes of a record beside its key and value, or of a header beside its name and value, at most."""
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T", str, TopicPartition)
 
@@ -77,10 +82,29 @@ class Group:
 
 
 def create_topic(
-    parts: Parts, name: str, partitions: int, config: Mapping[str, object], now: int
+    parts: Parts, name: str, partitions: int | None, config: Mapping[str, object], now: int
 ) -> None:
-    """Makes a topic."""
-    parts.topics.create(name, partitions, {key: str(value) for key, value in config.items()}, now)
+    """Makes a topic, with the broker's number of partitions unless told."""
+    count = parts.config.default_partitions if partitions is None else _whole(partitions)
+    overrides = {key: _setting(key, value) for key, value in config.items()}
+    parts.topics.create(name, count, overrides, now)
+
+
+def grow_topic(parts: Parts, name: str, partitions: int, now: int) -> None:
+    """Gives a topic more partitions."""
+    parts.topics.grow(name, _whole(partitions), now)
+
+
+def _whole(partitions: int) -> int:
+    if type(partitions) is not int:
+        raise InputError(f"partitions: {partitions!r} is not a whole number")
+    return partitions
+
+
+def _setting(key: str, value: object) -> str:
+    if not isinstance(value, bool | int | float | str):
+        raise InputError(f"{key}: {value!r} is neither a text nor a number nor a boolean")
+    return written(value)
 
 
 def topics(parts: Parts) -> dict[str, int]:
@@ -110,16 +134,42 @@ def produce(  # noqa: PLR0913, what a record has
     chosen = _partition(found, packed_key, partition)
     if not values:
         return []
-    records = [
-        batch.Record(number, at, packed_key, _packed("value", value), packed_headers)
-        for number, value in enumerate(values)
-    ]
-    appended = parts.topics.append(topic, chosen, batch.encode(records), now)
-    stored = at if appended.append_time == -1 else appended.append_time
-    return [
-        _record(topic, chosen, each, appended.base_offset + number, stored)
-        for number, each in enumerate(records)
-    ]
+    stored: list[Record] = []
+    for part in _batches(values, packed_key, packed_headers, found.config.max_message_bytes):
+        records = [
+            batch.Record(number, at, packed_key, value, packed_headers)
+            for number, value in enumerate(part)
+        ]
+        appended = parts.topics.append(topic, chosen, batch.encode(records), now)
+        time = at if appended.append_time == -1 else appended.append_time
+        stored += [
+            _record(topic, chosen, each, appended.base_offset + number, time)
+            for number, each in enumerate(records)
+        ]
+    return stored
+
+
+def _batches(
+    values: Sequence[Text],
+    key: bytes | None,
+    headers: tuple[tuple[bytes, bytes | None], ...],
+    most: int,
+) -> Iterator[list[bytes | None]]:
+    """As many in a batch as a producer could send in one."""
+    each = OVERHEAD + len(key or b"")
+    each += sum(OVERHEAD + len(name) + len(value or b"") for name, value in headers)
+    part: list[bytes | None] = []
+    left = most - HEADER
+    for value in values:
+        packed = _packed("value", value)
+        size = each + len(packed or b"")
+        if part and size > left:
+            yield part
+            part, left = [], most - HEADER
+        part.append(packed)
+        left -= size
+    if part:
+        yield part
 
 
 def read(

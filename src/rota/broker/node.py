@@ -2,7 +2,8 @@
 
 A frame becomes a :class:`~rota.broker.call.Call`, the handler of its API answers it at once or
 later, and the answer becomes a :class:`~rota.broker.event.Send`. What must happen later is an
-alarm; :meth:`Node.next_alarm` says when the shell must come back at the latest.
+alarm; :meth:`Node.next_alarm` says when the shell must come back at the latest. Where it is
+:attr:`~Node.behind`, the shell comes back as soon as it has room for more answers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import assert_never
 
+from rota.broker import turn
 from rota.broker.call import Call, Client
 from rota.broker.dispatch import Handler
 from rota.broker.event import (
@@ -27,7 +29,7 @@ from rota.broker.event import (
     Send,
     Woken,
 )
-from rota.broker.fault import Faults
+from rota.broker.fault import Faults, api_name
 from rota.broker.part import ERROR, WARNING, Parts
 from rota.errors import Code, FormatError, Refused
 from rota.formats.buffer import Bytes
@@ -36,6 +38,7 @@ from rota.wire.message import Head, Message, read_head, read_request, write_resp
 
 BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 """What a client may ask before it has logged in, where it must."""
+LOGIN = " (is the client's security.protocol SASL_PLAINTEXT or SASL_SSL?)"
 _LENGTH = struct.Struct(">i")
 
 
@@ -56,13 +59,19 @@ class Node:
         self._login_needed = login_needed
         self._clients: dict[ConnectionId, Client] = {}
         self._commands: list[Command] = []
+        self._answered = 0
+        """Bytes of the answers among them."""
         parts.log = self._log
 
-    def handle(self, event: Event, now: int) -> list[Command]:
-        """What must be done now that this has happened. Alarms that are due ring before it, and
-        those that it has set for now, behind it: a fetch that an append has woken is answered here.
+    def handle(self, event: Event, now: int, room: int = turn.BYTES) -> list[Command]:
+        """What must be done now that this has happened.
+
+        Alarms ring only when the shell says that it is time. So after a stall what has come in
+        meanwhile counts first: members whose heartbeats wait in their sockets are not silent.
+
+        :param room: bytes of answers that the shell may take; the last one may need more. Who asks
+            is answered all the same: that is for the shell to decide, before it tells of it.
         """
-        self._ring(now)
         match event:
             case Opened(connection, host):
                 self._clients[connection] = Client(connection=connection, host=host)
@@ -72,11 +81,11 @@ class Node:
             case Closed(connection):
                 self._forget(connection)
             case Woken():
-                pass
+                self._ring(now)
             case _:
                 assert_never(event)
-        self._ring(now)
-        commands, self._commands = self._commands, []
+        self._take_turns(min(room, turn.BYTES))
+        commands, self._commands, self._answered = self._commands, [], 0
         return commands
 
     def _ring(self, now: int) -> None:
@@ -87,9 +96,27 @@ class Node:
             except Exception as error:  # noqa: BLE001 as above
                 self._log(ERROR, f"an alarm: {type(error).__name__}: {error}")
 
-    def next_alarm(self) -> int | None:
-        """When something must happen by itself; None: not before the next event."""
-        return self.parts.alarms.next()
+    def _take_turns(self, room: int) -> None:
+        turns = self.parts.turns
+        left = turn.COUNT
+        while turns and left and self._answered < room:
+            left -= 1
+            try:
+                turns.next()()
+            except Exception as error:  # noqa: BLE001 as above
+                self._log(ERROR, f"a call that waited: {type(error).__name__}: {error}")
+
+    @property
+    def behind(self) -> bool:
+        """Somebody who waited can be answered: come back when there is room."""
+        return bool(self.parts.turns)
+
+    def next_alarm(self, slack: int = 0) -> int | None:
+        """When something must happen by itself; None: not before the next event.
+
+        :param slack: what is done from time to time may be so much late
+        """
+        return self.parts.alarms.next(slack)
 
     @property
     def clients(self) -> list[Client]:
@@ -117,14 +144,14 @@ class Node:
 
     def _received(self, client: Client, frame: Bytes, now: int) -> None:
         if client.raw is not None:
-            return self._token(client, client.raw, frame)
+            return self._token(client, client.raw, frame, now)
         try:
             head = read_head(frame)
             handler = self._handler(head)
             if handler is None:
                 return self._refuse_version(client, head)
             if self._login_needed and client.user is None and handler.api not in BEFORE_LOGIN:
-                return self._drop(client, f"{handler.api.name} before logging in")
+                return self._drop(client, f"{api_name(handler.api)} before logging in{LOGIN}")
             client.client_id = head.client_id or ""
             request = read_request(handler.api, head.version, frame, head.size)
         except FormatError as error:
@@ -141,14 +168,20 @@ class Node:
         )
         return self._call(handler, call)
 
-    def _token(self, client: Client, take: Callable[[bytes], bytes], frame: Bytes) -> None:
+    def _token(
+        self, client: Client, take: Callable[[bytes], bytes], frame: Bytes, now: int
+    ) -> None:
         """A frame without a head, as part of a login; so is the answer."""
         try:
             reply = take(bytes(frame))
         except Refused as error:
-            return self._drop(client, str(error))
+            reason, name = str(error), ("login", client.connection)
+            client.gone = partial(self.parts.alarms.stop, name)
+            self.parts.alarms.start(
+                name, now + self.parts.config.login_pause, lambda _: self._drop(client, reason)
+            )
+            return
         self._commands.append(Send(client.connection, _LENGTH.pack(len(reply)) + reply))
-        return None
 
     def _call(self, handler: Handler, call: Call) -> None:
         answer = partial(self._answer, handler, call)
@@ -197,6 +230,7 @@ class Node:
                 reason = f"the answer to {api.name} v{head.version} cannot be written: {error}"
                 return self._drop(client, reason)
             self._commands.append(Send(connection, data))
+            self._answered += len(data)
         return None
 
     def _drop(self, client: Client, reason: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rota.broker.alarm import Alarms
 from rota.broker.groups import Groups
 from rota.broker.topics import Topics
+from rota.broker.turn import Turns
 from rota.model.config import BrokerConfig
 from rota.wire.sasl import Mechanism, Users
 
@@ -27,6 +28,8 @@ class Parts:
     """Takes a level and a text."""
     address: tuple[str, int]
     """The host and port that clients are told."""
+    turns: Turns = field(default_factory=Turns)
+    """Calls that waited and may be answered."""
     versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """The APIs that clients are offered, with the lowest and highest version."""
     users: Users | None = None

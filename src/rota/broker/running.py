@@ -24,8 +24,8 @@ from rota.errors import RotaError
 from rota.model.config import BrokerConfig
 
 T = TypeVar("T")
-PATIENCE = 10.0
-"""Seconds that a broker has to stop."""
+PATIENCE = 60.0
+"""Seconds that a broker has to stop: with thousands of partitions it writes for a while."""
 
 
 class Running:
@@ -57,17 +57,25 @@ class Running:
             self._ready.result()
         except BaseException:
             self._end()
-            self._clear()
             raise
         _all.add(self)
 
-    def stop(self) -> None:
-        """Ends the thread; raises what kept the broker from stopping in good order."""
+    def stop(self, *, keep: bool = False) -> None:
+        """Ends the thread; raises what kept the broker from stopping in good order.
+
+        :param keep: its folder will be used again, though it is a temporary one
+        :raises TimeoutError: it has not ended yet: it still serves, and may be stopped once more
+        """
         if self._process != os.getpid():
             return  # a child has inherited the object, but not the thread
-        _all.discard(self)
+        if keep:
+            self._temporary, self._installed.lasting = None, True
         self._end()
-        self._clear()
+        if self._thread.is_alive():
+            raise TimeoutError(
+                f"the broker has not stopped in {PATIENCE:g} s: it is busy, and keeps its folder"
+            )
+        _all.discard(self)
         if self._error is not None:
             raise self._error
 
@@ -130,8 +138,10 @@ class Running:
                 runner.run(self._serve())
         except BaseException as error:  # noqa: BLE001 (it is raised by stop)
             self._error = error
-            if not self._ready.done():
-                self._ready.set_exception(error)
+        finally:
+            self._clear()
+            if self._error is not None and not self._ready.done():
+                self._ready.set_exception(self._error)
 
     async def _serve(self) -> None:
         self._stopping = asyncio.Event()
@@ -149,6 +159,7 @@ class Running:
             self._installed.close(self._clock.now())
 
     def _clear(self) -> None:
+        """By the thread itself, so that nothing is taken away from under it."""
         for each in self._sockets:
             each.close()
         if self._temporary is not None:

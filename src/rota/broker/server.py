@@ -28,6 +28,7 @@ from rota.broker.event import (
     Send,
     Woken,
 )
+from rota.broker.repeat import Repeats
 from rota.formats.buffer import Bytes
 from rota.model.config import BrokerConfig
 from rota.wire.frame import SCRATCH
@@ -38,8 +39,12 @@ FAREWELL = 1.0
 """Seconds that clients have at the end to take what was sent to them."""
 MOST_UNSENT = 256 << 20
 """When answers of so many bytes wait to be read, no request is taken up until some were."""
+MOST_RECORDS = MOST_UNSENT // 2
+"""Nobody is given records while so many wait: all else goes on, whoever reads too slowly."""
 STALLED = 5.0
 """Seconds without a byte read, after which a client may be closed for the sake of others."""
+ROUNDS = 200
+"""So often, what is done from time to time is done while the clock is put forward."""
 LONGEST = 86_400.0
 """Seconds: an event loop cannot wait for much longer than a day."""
 LOGGER = logging.getLogger("rota.broker")
@@ -48,11 +53,15 @@ LOGGER = logging.getLogger("rota.broker")
 class Core(Protocol):
     """What the shell needs of a node."""
 
-    def handle(self, event: Event, now: int) -> list[Command]:
-        """What must be done now that this has happened."""
+    def handle(self, event: Event, now: int, room: int) -> list[Command]:
+        """What must be done now that this has happened; with so much room for answers."""
 
-    def next_alarm(self) -> int | None:
-        """When something must happen by itself."""
+    @property
+    def behind(self) -> bool:
+        """There are answers, as soon as there is room for them."""
+
+    def next_alarm(self, slack: int = 0) -> int | None:
+        """When something must happen by itself; what is done from time to time, so much later."""
 
     def trusts(self, connection: ConnectionId) -> bool:
         """Has this client logged in, if it must?"""
@@ -80,6 +89,7 @@ class Server:
         self._clock = clock
         self._config = config
         self._logger = logger
+        self._repeats = Repeats(lambda level, text: logger.log(level, "%s", text))
         self._count = 0
         self._connections: OrderedDict[ConnectionId, Connection] = OrderedDict()
         """Those that were quiet the longest come first."""
@@ -93,6 +103,8 @@ class Server:
         """The broker's time for which the alarm is set."""
         self._sweep: asyncio.TimerHandle | None = None
         self._relief: asyncio.TimerHandle | None = None
+        self._going_on: asyncio.Handle | None = None
+        """The node is about to answer some who waited."""
 
     # From outside, within the loop
 
@@ -116,19 +128,20 @@ class Server:
         for connection in list(self._connections.values()):
             connection.abort()
         await asyncio.sleep(0)
-        for timer in (self._alarm, self._sweep, self._relief):
+        for timer in (self._alarm, self._sweep, self._relief, self._going_on):
             if timer is not None:
                 timer.cancel()
 
     def tell(self, event: Event) -> None:
         """Tells the node, and does what it wants done."""
-        self.act(self._node.handle(event, self._clock.now()))
+        room = max(MOST_RECORDS - self.unsent, 0)
+        self.act(self._node.handle(event, self._clock.now(), room))
 
     def act(self, commands: Iterable[Command]) -> None:
-        """Does what the node wants done; then sees to the next alarm."""
+        """Does what the node wants done; then sees to when it goes on."""
         for command in commands:
             if isinstance(command, Log):
-                self._logger.log(command.level, "%s", command.text)
+                self._say(command.level, command.text)
             elif (connection := self._connections.get(command.connection)) is not None:
                 try:
                     _obey(connection, command)
@@ -136,15 +149,20 @@ class Server:
                     self._logger.exception("%s: an answer could not be sent", connection.name)
                     connection.abort()
         self._arm()
+        self._catch_up()
 
     def now(self) -> int:
         """The broker's time."""
         return self._clock.now()
 
     def advance(self, milliseconds: int) -> None:
-        """Puts the clock forward; what is due until then happens in order, each at its time."""
+        """Puts the clock forward; what is due until then happens in order, each at its time.
+
+        What is done from time to time is done some hundred times, however far the clock moves.
+        """
         until = self._clock.now() + milliseconds
-        while (at := self._node.next_alarm()) is not None and at <= until:
+        slack = milliseconds // ROUNDS
+        while (at := self._node.next_alarm(slack)) is not None and at <= until:
             self._clock.move_to(at)
             self.tell(Woken())
         self._clock.move_to(until)
@@ -204,16 +222,16 @@ class Server:
         if self.unsent < MOST_UNSENT:
             return False
         self._waiting[connection.id] = connection
-        if self._relief is None:
-            self._relief = self.loop.call_later(STALLED, self._close_stalled)
+        self._look_for_stalled()
         return True
 
     def sent(self) -> None:
         """There is less to send; those that wait may go on, if it is little enough."""
-        if self._waiting and self.unsent < MOST_UNSENT:
+        if self.unsent < MOST_UNSENT:
             waiting, self._waiting = self._waiting, {}
             for connection in waiting.values():
                 connection.go_on_waiting()
+            self._catch_up()
 
     def stirred(self, connection: Connection) -> None:
         """Bytes have moved."""
@@ -223,7 +241,10 @@ class Server:
 
     def refused(self, connection: Connection, reason: str) -> None:
         """What came in is no request."""
-        self._logger.warning("%s: %s; the connection is closed", connection.name, reason)
+        self._say(
+            logging.WARNING,
+            f"{connection.name.rpartition(':')[0]}: {reason}; the connection is closed",
+        )
 
     def closed(self, connection: Connection) -> None:
         """The connection is gone."""
@@ -234,6 +255,12 @@ class Server:
     def _accept(self) -> Connection:
         self._count += 1
         return Connection(self, ConnectionId(self._count))
+
+    def _say(self, level: int, text: str) -> None:
+        if level < logging.WARNING:
+            self._logger.log(level, "%s", text)
+        else:
+            self._repeats.tell(level, text, self.loop.time())
 
     # Time
 
@@ -268,7 +295,9 @@ class Server:
         self._sweep = self.loop.call_later(min(seconds, LONGEST), self._close_idle)
 
     def _close_idle(self) -> None:
-        """Closes who was silent too long: whose machine is gone, it will not say so."""
+        """Closes who was silent too long: whose machine is gone, it will not say so. So does Kafka,
+        though a request may wait for its answer.
+        """
         self._sweep = None
         most = self._config.idle_connection / 1_000
         now = self.loop.time()
@@ -277,29 +306,48 @@ class Server:
             if quiet < most:
                 self._sweep_in(most - quiet)
                 return
-            if connection.busy:
-                self.stirred(connection)  # it waits for the node: that is not its silence
-            else:
-                self._logger.info("%s: closed, silent for %.0f s", connection.name, quiet)
-                connection.abort()
+            self._logger.info("%s: closed, silent for %.0f s", connection.name, quiet)
+            connection.abort()
         if self._connections:
             self._sweep_in(most)
+
+    def _catch_up(self) -> None:
+        """Lets the node answer those who waited: in the loop's next round, so that all others get
+        their turn too, or once there is room.
+        """
+        if self._going_on or not self._node.behind:
+            return
+        if self.unsent < MOST_RECORDS:
+            self._going_on = self.loop.call_soon(self._go_on)
+        else:
+            self._look_for_stalled()
+
+    def _go_on(self) -> None:
+        self._going_on = None
+        self.tell(Woken())
+
+    def _look_for_stalled(self, seconds: float | None = None) -> None:
+        if self._relief is None:
+            wait = STALLED if seconds is None else seconds
+            self._relief = self.loop.call_later(wait, self._close_stalled)
 
     def _close_stalled(self) -> None:
         """Closes who does not read, while others wait for the memory that its answer takes."""
         self._relief = None
         now = self.loop.time()
-        for connection in list(self._connections.values()):
+        patience = STALLED
+        for connection in [each for each in self._connections.values() if each.unsent]:
             quiet = now - connection.last
             if quiet < STALLED:
+                patience = STALLED - quiet
                 break
-            if connection.unsent:
-                self.refused(
-                    connection, f"{connection.unsent} bytes were not read in {quiet:.0f} s"
-                )
-                connection.abort()
-        if self._waiting:
-            self._relief = self.loop.call_later(STALLED, self._close_stalled)
+            self.refused(
+                connection,
+                f"an answer of {connection.unsent} bytes was not read in {quiet:.0f} s",
+            )
+            connection.abort()
+        if self._waiting or self._node.behind:
+            self._look_for_stalled(patience)
 
     def _went_wrong(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """One line for what asyncio could not do, such as accepting without a free descriptor."""

@@ -15,6 +15,8 @@ from rota.formats.buffer import Bytes
 HANDSHAKE = 10.0
 """Seconds a client may take for its handshake, as Kafka's clients give a connection."""
 
+CERTIFICATE, KEY = b"-BEGIN CERTIFICATE-", b" KEY-----"
+"""Where these begin in PEM."""
 _REASONS = {
     "HTTP_REQUEST": "an HTTP request came in where TLS is spoken",
     "HTTPS_PROXY_REQUEST": "an HTTP request came in where TLS is spoken",
@@ -117,9 +119,18 @@ def server_context(certificate: str | Path, key: str | Path | None) -> ssl.SSLCo
         which = f"{certificate} and {key}" if key is not None else f"{certificate}"
         reason = "the key does not belong to the certificate"
         if error.reason != "KEY_VALUES_MISMATCH":
-            reason = "a certificate and its key in PEM were expected"
+            reason = _lacking(certificate, key)
         raise InputError(f"{which}: {reason}") from error
     return context
+
+
+def _lacking(certificate: str | Path, key: str | Path | None) -> str:
+    """What is not where it was expected."""
+    if CERTIFICATE not in Path(certificate).read_bytes():
+        return "the first file has no certificate in PEM" if key else "it has no certificate in PEM"
+    if KEY not in Path(key or certificate).read_bytes():
+        return "the second file has no key in PEM" if key else "its key is missing: give its file"
+    return "a certificate and its key in PEM were expected"
 
 
 class _Locked(Exception):

@@ -34,6 +34,7 @@ from rota.model.config import LONG, TopicConfig
 from rota.model.naming import FORBIDDEN, JOURNAL, misname, unified
 from rota.model.setting import topic_config
 from rota.model.topic import first_few
+from rota.storage.allowance import Allowance
 from rota.storage.catalog import Entry
 from rota.storage.log import Appended, Log, Pair
 from rota.storage.owner import name_folder
@@ -99,14 +100,22 @@ class Topics:
 
     # Their records
 
-    def append(self, name: str, partition: int, batch: Bytes, now: int) -> Appended:
+    def append(
+        self,
+        name: str,
+        partition: int,
+        batch: Bytes,
+        now: int,
+        allowance: Allowance | None = None,
+    ) -> Appended:
         """Stores a batch as a producer sent it, and tells those who wait for one.
 
+        :param allowance: for looking at its records; by default that of the batch alone
         :raises Refused: the batch is wrong, or there is no such partition
         :raises DiskError: it could not be written; nothing of it remains
         """
         log = self._known(name, partition)
-        appended = log.append(batch, now)
+        appended = log.append(batch, now, allowance)
         self._grown(name, partition, log, now)
         return appended
 
@@ -403,19 +412,26 @@ class Topics:
         :raises DiskError: it is not; the next start recovers
         """
         self.housekeeping.close()
-        logs = [log for _, _, log in self._logs()]
-        dirty = [log for log in logs if log.unsynced()]
-        if dirty:
-            self._disk.sync_all([*(path for log in dirty for path in log.unsynced()), ""])
-        for log in dirty:
-            log.flushed()
-        for log in logs:
-            log.close()
+        paths = {log.folder: log.unsynced() for _, _, log in self._logs()}
+        dirty = [path for unsynced in paths.values() for path in unsynced]
+        bad = self._disk.sync_all([*dirty, ""]) if dirty else {}
+        problem: DiskError | None = next(iter(bad.values()), None)
+        for _, _, log in self._logs():
+            problems = [bad[path] for path in (*paths[log.folder], "") if path in bad]
+            try:
+                if paths[log.folder]:
+                    log.flushed(problems)
+                log.close()
+            except DiskError as error:  # the others are closed all the same
+                problem = problem or error
         self.housekeeping.save_points()
-        failed = [log.folder for log in logs if log.failed is not None]
-        if failed:
-            told = f"not all of them is on the disk: {first_few(failed)}"
-            self._report(f"the next start looks through the logs, for {told}")
+        if problem is not None:
+            raise problem
+        failed = [log.folder for _, _, log in self._logs() if log.failed is not None]
+        if failed:  # what such a log has on the disk is not known
+            self._report(
+                f"the next start reads the logs, for some have failed: {first_few(failed)}"
+            )
         else:
             self._folder.mark_clean()
 

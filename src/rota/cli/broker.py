@@ -9,9 +9,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rota.broker import missing
 from rota.errors import InputError, Unreachable
+
+if TYPE_CHECKING:
+    from rota.broker.embedded import Broker
 
 DESCRIPTION = """\
 Runs a Kafka-compatible broker of one node: topics in Kafka's own file formats, consumer groups,
@@ -24,6 +28,8 @@ examples:
       at 127.0.0.1:9092, in a temporary folder that is removed at the end
   rota broker --data-dir ./kafka --port 19092
       in a folder that is kept
+  rota broker --data-dir ./copy-of-kafka-logs --adopt
+      with the topics of a Kafka; needed once, docs/how-to/broker.md tells what it takes
   rota broker --config auto.create.topics.enable=false --config num.partitions=4
       settings under Kafka's names
   rota broker --config-file server.properties -v
@@ -34,6 +40,8 @@ examples:
       with TLS (security.protocol=SSL, or SASL_SSL with users)
 
 """
+LIMITS: tuple[str, ...] = ()
+"""Options that may end it with exit code 1."""
 
 PORT = 9092
 PAUSE = 0.5
@@ -62,7 +70,11 @@ def _add_place(place: argparse._ArgumentGroup) -> None:
         help="where topics are kept (default: a temporary folder, removed at the end)",
     )
     place.add_argument(
-        "--adopt", action="store_true", help="take over a folder that a Kafka has written"
+        "--adopt",
+        action="store_true",
+        help="take over a folder that Rota has no catalogue of: of a Kafka that was stopped, a "
+        "copy of partitions' folders, or Rota's own with a damaged catalogue. Nothing of its "
+        "topics is deleted until you set retention. Copy it first",
     )
     place.add_argument(
         "--port", type=_port, default=PORT, metavar="N", help=f"default {PORT}; 0: any free one"
@@ -73,7 +85,8 @@ def _add_place(place: argparse._ArgumentGroup) -> None:
     place.add_argument(
         "--advertise",
         metavar="HOST:PORT",
-        help="what clients are told to connect to, if it is another address",
+        help="what clients are told to connect to (default: the host, or with 0.0.0.0 this "
+        "machine's name)",
     )
 
 
@@ -86,7 +99,7 @@ def _add_setting(setting: argparse._ArgumentGroup) -> None:
         help="a setting under Kafka's name; may be given again",
     )
     setting.add_argument(
-        "--config-file", metavar="FILE", help="a server.properties; --config goes before it"
+        "--config-file", metavar="FILE", help="a server.properties; --config wins over it"
     )
 
 
@@ -99,7 +112,11 @@ def _add_access(access: argparse._ArgumentGroup) -> None:
         help="who may log in; may be given again. Other users of this machine can see it: "
         "--users-file is safer",
     )
-    access.add_argument("--users-file", metavar="FILE", help="lines NAME:PASSWORD")
+    access.add_argument(
+        "--users-file",
+        metavar="FILE",
+        help="lines NAME:PASSWORD, the name up to the first colon; # begins a comment line",
+    )
     access.add_argument(
         "--sasl-mechanism",
         action="append",
@@ -119,15 +136,20 @@ def run(args: argparse.Namespace) -> bool:
     """Runs the broker until it is told to stop."""
     if args.tls_key and not args.tls_cert:
         args.error("--tls-key needs --tls-cert")
+    if args.data_dir == "":
+        args.error("--data-dir is empty")
     if args.adopt and args.data_dir is None:
         args.error("--adopt needs --data-dir")
+    if args.sasl_mechanism and not (args.user or args.users_file):
+        args.error("--sasl-mechanism needs --users-file or --user: else nobody has to log in")
     if (problem := missing()) is not None:
         raise Unreachable(problem)
     config = _config(args)
     users = _users(args)
+    _check_exposure(args, users)
     _log(verbose=args.verbose)
     _allow_files()
-    from rota.broker.embedded import Broker  # noqa: PLC0415 (other commands do without it)
+    from rota import Broker  # noqa: PLC0415 (other commands do without it)
 
     broker = Broker(
         args.data_dir,
@@ -135,19 +157,42 @@ def run(args: argparse.Namespace) -> bool:
         host=args.host,
         advertise=args.advertise,
         config=config,
-        users=users,
+        users=users or None,
         mechanisms=args.sasl_mechanism,
-        tls=(args.tls_cert, args.tls_key) if args.tls_cert else None,
+        tls=(args.tls_cert, args.tls_key) if args.tls_key else args.tls_cert,
         allow_anonymous=args.allow_anonymous,
         adopt=args.adopt,
     )
     with _terminated() as told, broker:
-        where = args.data_dir or "a temporary folder"
-        print(f"ready: {broker.bootstrap_servers}, topics in {where}", flush=True)  # noqa: T201
+        print(f"ready: {_place(args, broker)}", flush=True)  # noqa: T201
         while not told.wait(PAUSE):  # Ctrl-C raises
             if not broker.running:
                 raise Unreachable("the broker has stopped by itself: its log says why")
     return False
+
+
+def _place(args: argparse.Namespace, broker: Broker) -> str:
+    """Where it is, in a line: what clients are told, then all that a user may not know."""
+    parts = [broker.bootstrap_servers]
+    if broker.listening != broker.bootstrap_servers:
+        changes = "" if args.advertise else " (--advertise changes what clients are told)"
+        parts.append(f"listening at {broker.listening}{changes}")
+    if protocol := "_".join(
+        ["SASL"] * bool(args.user or args.users_file) + ["SSL"] * bool(args.tls_cert)
+    ):
+        parts.append("SASL_PLAINTEXT" if protocol == "SASL" else protocol)
+    temporary = "" if args.data_dir else ", a temporary folder"
+    return ", ".join([*parts, f"topics in {broker.data_dir}{temporary}"])
+
+
+def _check_exposure(args: argparse.Namespace, users: dict[str, str]) -> None:
+    from rota.broker.address import is_loopback  # noqa: PLC0415 (other commands do without it)
+
+    if not users and not args.allow_anonymous and not is_loopback(args.host):
+        raise InputError(
+            f"--host {args.host or repr('')} can be reached from other machines, and nobody has to "
+            "log in: give --users-file (or --user), or --allow-anonymous"
+        )
 
 
 @contextmanager
@@ -162,24 +207,28 @@ def _terminated() -> Iterator[threading.Event]:
 
 
 def _config(args: argparse.Namespace) -> dict[str, object]:
-    from rota.broker.configuration import read_properties, without_effect  # noqa: PLC0415
+    """The settings, without those that mean nothing here: they are named."""
+    from rota.broker.configuration import configuration, read_properties  # noqa: PLC0415
 
     config: dict[str, object] = {}
+    idle: dict[str, str] = {}
     if args.config_file:
         try:
             config.update(read_properties(_text(args.config_file)))
+            idle.update(dict.fromkeys(configuration(config).idle, args.config_file))
         except InputError as error:
             raise InputError(f"{args.config_file}: {error}") from error
-        if idle := without_effect(config):
-            text = f"rota: {args.config_file}: without effect here: {', '.join(idle)}"
-            print(text, file=sys.stderr)  # noqa: T201
-            for key in idle:
-                del config[key]
     for each in args.config:
         key, sign, value = each.partition("=")
         if not sign or not key.strip():
             args.error(f"--config {each!r}: not KEY=VALUE")
         config[key.strip()] = value.strip()
+    for key in configuration(config).idle:
+        idle.setdefault(key, "--config")
+        del config[key]
+    for where in dict.fromkeys(idle.values()):
+        keys = ", ".join(key for key, place in idle.items() if place == where)
+        print(f"rota: {where}: without effect here: {keys}", file=sys.stderr)  # noqa: T201
     return config
 
 
@@ -189,12 +238,17 @@ def _users(args: argparse.Namespace) -> dict[str, str]:
         for number, line in enumerate(_text(args.users_file).splitlines(), 1):
             if line.strip() and not line.startswith("#"):
                 lines.append((f"{args.users_file}, line {number}", line.strip()))
+        if not any(where != "--user" for where, _ in lines):
+            raise InputError(f"{args.users_file}: there are no users in it")
     users: dict[str, str] = {}
+    said: dict[str, str] = {}
     for where, line in lines:
         name, sign, password = line.partition(":")
         if not (name and sign and password):
             raise InputError(f"{where}: not NAME:PASSWORD")
-        users[name] = password
+        if name in users:
+            raise InputError(f"{where}: {name} has a password already, by {said[name]}")
+        users[name], said[name] = password, where
     return users
 
 

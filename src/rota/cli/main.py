@@ -32,7 +32,7 @@ class Exit(IntEnum):
 EXIT_CODES = f"""\
 exit codes:
   0    done
-  1    a limit that you gave is exceeded (--max-moves, --max-stopped)
+{{limit}}\
   2    the command line is wrong
   3    a file or a server cannot be reached or read
   4    bad input, named in one line
@@ -41,8 +41,14 @@ exit codes:
 """
 
 
+def exit_codes(*limits: str) -> str:
+    """What the codes mean, for a command with these limits."""
+    text = f"  1    a limit that you gave is exceeded ({', '.join(limits)})\n" if limits else ""
+    return EXIT_CODES.format(limit=text)
+
+
 COMMANDS = ("plan", "simulate", "run", "broker")
-"""Modules of this package, each with ``add_to``."""
+"""Modules of this package, each with ``add_to`` and its ``LIMITS``."""
 
 
 def parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -57,13 +63,14 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="rota",
         description="Kafka's consumer groups: who gets which partition, and what moves.",
-        epilog=EXIT_CODES,
+        epilog=exit_codes("--max-moves", "--max-stopped"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"rota {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in [command] if command in COMMANDS else COMMANDS:
-        import_module(f"rota.cli.{name}").add_to(commands, epilog=EXIT_CODES)
+        module = import_module(f"rota.cli.{name}")
+        module.add_to(commands, epilog=exit_codes(*module.LIMITS))
     return top
 
 

@@ -49,6 +49,8 @@ Where nobody owns anything, the state before a change is what the same strategy,
 --from, would have given.
 
 """
+LIMITS = ("--max-moves",)
+"""Options that may end it with exit code 1."""
 
 MOST_MEMBERS = 100_000
 MOST = 2**31 - 1

@@ -42,6 +42,8 @@ examples:
 tables: OUT/bronze, OUT/silver and OUT/gold, as Parquet. A run replaces them all at once.
 
 """
+LIMITS: tuple[str, ...] = ()
+"""Options that may end it with exit code 1."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str) -> None:

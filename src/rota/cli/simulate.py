@@ -39,6 +39,8 @@ scenario file (docs/how-to/simulate.md has all of it):
   crash = "billing-2"
 
 """
+LIMITS = ("--max-stopped",)
+"""Options that may end it with exit code 1."""
 
 MOST_SEED = 2**63 - 1
 NARROW, WIDE = 40, 1_000

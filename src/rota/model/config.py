@@ -155,6 +155,8 @@ class BrokerConfig:
     max_fetch_bytes: int = _number("fetch.max.bytes", 55 << 20, least=1_024)
     max_connections: int = _number("max.connections", INT)
     idle_connection: int = _number("connections.max.idle.ms", 10 * MINUTE, most=LONG)
+    login_pause: int = _number("connection.failed.authentication.delay.ms", 100)
+    """Who has failed to log in waits so long for the answer: guessing takes its time."""
     retention_check: int = _number("log.retention.check.interval.ms", 5 * MINUTE, least=1)
     checkpoint_interval: int = _number("log.flush.offset.checkpoint.interval.ms", MINUTE, least=1)
     cleaner_backoff: int = _number("log.cleaner.backoff.ms", 15_000, most=LONG)

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from rota.errors import InputError
 from rota.model.config import INT, LONG, TopicConfig
-from rota.model.text import shortened
+from rota.model.text import nearest, shortened
 
 Value: TypeAlias = int | float | bool | str
 
@@ -122,7 +122,8 @@ def topic_config(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicCo
     for key, text in overrides.items():
         setting = SETTINGS.get(key)
         if setting is None:
-            raise InputError(f"{shortened(key)} is not a setting of topics")
+            near = nearest(key, SETTINGS)
+            raise InputError(f"{shortened(key)} is not a setting of topics{near}")
         value = setting.parse(text)
         if key == "cleanup.policy":
             value = ",".join(sorted(str(value).split(",")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from rota.errors import InputError
 
@@ -38,3 +39,11 @@ def compiled(pattern: str) -> re.Pattern[str]:
     except RecursionError:
         problem = "nested too deeply"
     raise InputError(f"{shortened(pattern)} is not a pattern: {problem}")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """What somebody may have meant by a name that is not known, as the end of a message."""
+    import difflib  # noqa: PLC0415 (for a mistake only)
+
+    near = difflib.get_close_matches(name, names, 2, 0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -84,11 +84,19 @@ def partition_folders(disk: Disk) -> list[str]:
     return found
 
 
-def survey(disk: Disk, new_id: Callable[[], bytes], *, kafkas: bool, called: str) -> Adoption:
+def survey(
+    disk: Disk,
+    new_id: Callable[[], bytes],
+    *,
+    kafkas: bool,
+    called: str,
+    known: Mapping[str, Entry] | None = None,
+) -> Adoption:
     """The topics of a folder, by its partitions' folders.
 
     :param kafkas: a Kafka may get it back: it is refused if anything would have to be made in it
     :param called: what errors call the folder
+    :param known: topics of an old catalogue: the same ones keep their settings
     :raises InputError: it cannot be adopted as it is
     """
     seen: dict[str, _Seen] = {}
@@ -108,12 +116,12 @@ def survey(disk: Disk, new_id: Callable[[], bytes], *, kafkas: bool, called: str
             notes.append(f"topic {topic!r}: {told}, and are made without records")
         if not found.ids:
             notes.append(f"topic {topic!r}: its folders do not say its id; it gets a new one")
-        topics[topic] = Entry(
-            name=topic,
-            id=next(iter(found.ids), None) or new_id(),
-            partitions=found.count,
-            overrides=COMPACT if topic == JOURNAL else KEEP,
-        )
+        topic_id = next(iter(found.ids), None) or new_id()
+        old = (known or {}).get(topic)
+        overrides = COMPACT if topic == JOURNAL else KEEP
+        if old is not None and old.id == topic_id:
+            overrides = dict(old.overrides)
+        topics[topic] = Entry(name=topic, id=topic_id, partitions=found.count, overrides=overrides)
     notes.append(f"{len(topics)} topics were adopted; {KEPT}")
     return Adoption(topics=topics, notes=tuple(notes))
 

@@ -107,13 +107,16 @@ class Catalog:
         identity: Identity,
         topics: Mapping[str, Entry],
         next_producer_id: int,
+        before: Content | None = None,
     ) -> Catalog:
-        """A new one of topics that were found."""
+        """A new one of topics that were found, in place of one that does not hold any more."""
         content = Content(
-            version=1,
+            version=1 if before is None else before.version + 1,
             identity=identity,
             topics=_ordered(topics),
-            next_producer_id=next_producer_id,
+            next_producer_id=max(
+                next_producer_id, 0 if before is None else before.next_producer_id
+            ),
         )
         catalog = cls(disk, content)
         catalog._save(content)

@@ -82,6 +82,12 @@ def read(disk: Disk, path: str, report: Callable[[str], None]) -> Offsets:
     return found
 
 
+def trust(disk: Disk, *paths: str) -> None:
+    """Another broker has written these files, and knows nothing of their copies."""
+    for path in paths:
+        disk.remove(_copy_of(path))
+
+
 def pack(offsets: Mapping[tuple[str, int], int]) -> bytes:
     """The file's content."""
     lines = [f"{topic} {partition} {at}\n" for (topic, partition), at in sorted(offsets.items())]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ LOCK = ".lock"
 META = "meta.properties"
 CLEAN = ".kafka_cleanshutdown"
 CLEAN_VERSION = 0
+KAFKAS_MARK = re.compile(rb'\{"version":0,"brokerEpoch":[0-9]+\}')
+"""Rota's has no epoch: -1."""
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_POINTS = "cleaner-offset-checkpoint"
@@ -186,7 +189,7 @@ def open_folder(  # noqa: PLR0913, what a start is told
     :raises Unreachable: its catalogue is lost
     """
     found = survey(disk, node_id=node_id, new_id=new_id, adopt=adopt, called=called)
-    if found.copies.content is not None:
+    if found.copies.content is not None and found.adoption is None:
         catalog = Catalog.open(disk, found.copies, report)
     else:
         for path, problem in found.copies.bad.items():
@@ -195,8 +198,10 @@ def open_folder(  # noqa: PLR0913, what a start is told
         if found.adoption is None:
             catalog = Catalog.create(disk, identity)
         else:
-            known = adoption.next_producer_id(disk)
-            catalog = Catalog.adopt(disk, identity, found.adoption.topics, known)
+            next_id = adoption.next_producer_id(disk)
+            topics = found.adoption.topics
+            catalog = Catalog.adopt(disk, identity, topics, next_id, found.copies.content)
+            checkpoint.trust(disk, RECOVERY_POINTS, LOG_STARTS, CLEANER_POINTS)
             for note in found.adoption.notes:
                 report(note)
     _mend_meta(disk, catalog.identity, report)
@@ -211,7 +216,8 @@ def survey(
 ) -> Found:
     """Finds what a folder is, and refuses it if it may not be used so; only reads."""
     copies = look(disk)
-    if copies.content is not None:
+    since = _used_by_kafka(disk)
+    if copies.content is not None and not since:
         _check_node(copies.content.identity, node_id, called)
         return Found(copies=copies)
     if copies.bad and not adopt:
@@ -221,7 +227,7 @@ def survey(
             "to make a new one from the partitions' folders; topics' settings are lost then"
         )
     names = disk.names("")
-    kafkas = META in names and not copies.bad
+    kafkas = META in names and (since or not copies.bad)
     partitions = adoption.partition_folders(disk)
     if not adopt:
         _refuse_foreign(names, called, kafkas=kafkas, partitions=bool(partitions))
@@ -233,7 +239,8 @@ def survey(
         _check_bare(names, partitions, called)
     if identity is not None:
         _check_node(identity, node_id, called)
-    found = adoption.survey(disk, new_id, kafkas=kafkas, called=called)
+    known = {} if copies.content is None else copies.content.topics
+    found = adoption.survey(disk, new_id, kafkas=kafkas, called=called, known=known)
     return Found(copies=copies, identity=identity, adoption=found)
 
 
@@ -245,7 +252,8 @@ def _check_node(identity: Identity, node_id: int, called: str) -> None:
 def _refuse_foreign(names: list[str], called: str, *, kafkas: bool, partitions: bool) -> None:
     if kafkas:
         raise InputError(
-            f"{called} was written by a Kafka: stop that, then start with --adopt to take it over"
+            f"{called} was last written by a Kafka: stop that, then start with --adopt to take it "
+            "over"
         )
     if partitions:
         raise InputError(
@@ -330,6 +338,12 @@ def _mend_meta(disk: Disk, identity: Identity, report: Report) -> None:
         if disk.size(META) is not None:
             report(f"{META}: it does not say what the catalogue says; it is written anew")
         disk.replace(META, _meta(identity))
+
+
+def _used_by_kafka(disk: Disk) -> bool:
+    """Was it a Kafka that has stopped last? Then it may have other topics than the catalogue."""
+    size = disk.size(CLEAN)
+    return size is not None and KAFKAS_MARK.fullmatch(disk.read(CLEAN, 0, size)) is not None
 
 
 def _was_clean(disk: Disk, report: Report) -> bool:

@@ -20,6 +20,7 @@ from rota.formats.batch.header import HEAD
 from rota.formats.buffer import Bytes
 from rota.model.config import DAY, TopicConfig
 from rota.storage import epoch, owner, recovery, retention, snapshot, validation
+from rota.storage.allowance import Allowance
 from rota.storage.chain import Chain
 from rota.storage.disk import Disk
 from rota.storage.epoch import Epochs
@@ -225,14 +226,15 @@ class Log:
         """Of all batches, in bytes."""
         return sum(each.size for each in self.segments)
 
-    def append(self, batch: Bytes, now: int) -> Appended:
+    def append(self, batch: Bytes, now: int, allowance: Allowance | None = None) -> Appended:
         """Takes one batch as a producer sent it.
 
+        :param allowance: for looking at its records; by default that of the batch alone
         :raises Refused: it is not what the topic takes, or not what the producer should send now
         :raises DiskError: it could not be written; nothing of it is there
         """
         self._ready()
-        head = validation.check(batch, self.config, now)
+        head = validation.check(batch, self.config, now, allowance or Allowance(len(batch)))
         end = self.segments[-1].end
         by_append_time = self.config.timestamp_type == "LogAppendTime"
         if head.producer_id >= 0:
@@ -478,8 +480,11 @@ class Log:
             return []
         return [self.segments[-1].log, *([] if self._named else [self.folder])]
 
-    def flushed(self) -> None:
-        """What was :meth:`unsynced` is synced, and the folder above."""
+    def flushed(self, problems: Sequence[DiskError] = ()) -> None:
+        """What was :meth:`unsynced` is synced, and the folder above, but for these problems."""
+        if problems:
+            self.fail(f"not synced: {problems[0]}")
+            return
         self.recovery_point = self.end
         self._named = True
         self._dirty_since = None

@@ -16,6 +16,9 @@ from rota.storage.segment import Place, Segment
 
 LOOK = 1 << 16
 """The window of a look-up: a few entries' distance."""
+NEAR = 1 << 20
+"""So much of a segment is looked through, if need be; of more only samples are taken."""
+SAMPLES = 64
 
 
 def find(segment: Segment, offset: int) -> Place | None:
@@ -73,25 +76,46 @@ def first_since(segment: Segment, timestamp: int, start: int) -> tuple[int, int]
 
 def _place_before(segment: Segment, timestamp: int) -> Place:
     """A batch such that all before it are older."""
-    row = segment.times.at_or_below(timestamp - 1)
-    if row < 0:
-        return Place(0, segment.base_offset)
-    when, relative = segment.times[row]
-    place = find(segment, segment.base_offset + relative)
-    if place is not None and _confirmed(segment, place, when, segment.base_offset + relative):
-        return place
-    rebuild(segment, "an entry of times is not what the log has")
-    row = segment.times.at_or_below(timestamp - 1)
-    if row < 0:
-        return Place(0, segment.base_offset)
-    return find(segment, segment.base_offset + segment.times[row][1]) or Place(
-        0, segment.base_offset
-    )
+    place = _by_times(segment, timestamp)
+    if place is None:
+        rebuild(segment, "an entry of times is not what the log has")
+        place = _by_times(segment, timestamp)
+    return Place(0, segment.base_offset) if place is None else place
 
 
-def _confirmed(segment: Segment, place: Place, when: int, last_offset: int) -> bool:
+def _by_times(segment: Segment, timestamp: int) -> Place | None:
+    """The same by what the index says; None: that is not what the log has.
+
+    With every entry of offsets goes one of times, if there was something newer. So of the batches
+    between two entries of times, those up to the last entry of offsets are no newer than the first:
+    where times do not rise for long, they need not be read.
+    """
+    row = segment.times.at_or_below(timestamp - 1)
+    place: Place | None = Place(0, segment.base_offset)
+    if row >= 0:
+        place = _batch_of(segment, *segment.times[row])
+    if row + 1 < len(segment.times):
+        when, relative = segment.times[row + 1]
+        if _batch_of(segment, when, relative) is None:
+            return None
+    else:
+        relative = newest(segment)[1] - segment.base_offset
+    later = _entry(segment, segment.offsets.at_or_below(relative - 1))
+    if place is None or later is None:
+        return None
+    return max(place, later, key=lambda each: each.position)
+
+
+def _batch_of(segment: Segment, when: int, relative: int) -> Place | None:
+    """The batch with this last offset, if it has this timestamp."""
+    last_offset = segment.base_offset + relative
+    place = find(segment, last_offset)
+    if place is None:
+        return None
     head = read_head(segment.disk, segment.log, place.position)
-    return head is not None and (head.max_timestamp, head.last_offset) == (when, last_offset)
+    if head is None or (head.max_timestamp, head.last_offset) != (when, last_offset):
+        return None
+    return place
 
 
 def _record_since(batch: Batch, timestamp: int, start: int) -> tuple[int, int] | None:
@@ -131,13 +155,37 @@ def newest(segment: Segment) -> tuple[int, int]:
 
 
 def _is_newest(segment: Segment, when: int, at: int) -> bool:
-    """Has the batch with this offset this timestamp, and none behind it a newer one?"""
+    """Has the batch with this offset this timestamp, and none behind it a newer one?
+
+    The last entry says so; it is missing only if somebody has cut the file. Where times rise, that
+    shows at once. Where they do not, much may be behind it: some of that is looked at, and the end.
+    """
     place: Place | None = Place(0, segment.base_offset)
     if when >= 0:
-        place = find(segment, at)
-    if place is None or (when >= 0 and not _confirmed(segment, place, when, at)):
+        place = _batch_of(segment, when, at - segment.base_offset)
+    if place is not None and segment.size - place.position > NEAR:
+        place = _last_sample(segment, place, when, at)
+        if place is not None and segment.size - place.position > NEAR:
+            return True  # a batch or two, or entries are far apart
+    if place is None:
         return False
-    return newest_head(segment.frame(), place.position) == when
+    found = newest_head(segment.frame(), place.position)
+    return found is not None and found <= when
+
+
+def _last_sample(segment: Segment, place: Place, when: int, at: int) -> Place | None:
+    """Of some batches behind one, that have entries, the last; None: one of them is newer."""
+    first = segment.offsets.at_or_below(at - segment.base_offset) + 1
+    rows = range(first, len(segment.offsets))
+    for row in (*rows[:: len(rows) // SAMPLES + 1], *rows[-1:]):
+        sample = _entry(segment, row)
+        if sample is None:
+            return None
+        place = sample
+        head = read_head(segment.disk, segment.log, place.position)
+        if head is None or head.max_timestamp > when:
+            return None
+    return place
 
 
 def newest_record(segment: Segment) -> tuple[int, int] | None:

@@ -30,13 +30,12 @@ def stated(disk: Disk, folder: str) -> bytes | None:
 
 
 def is_damaged(disk: Disk, folder: str, topic_id: bytes) -> bool:
-    """Is what a folder states, which is not this topic, but a flipped bit away from it?
+    """Is what a folder states, which is not this topic, but one wrong character away from it?
 
     Ids are random: two that are so near are not of two topics.
     """
     said, right = _content(disk, folder).rstrip(b"\n"), pack(topic_id)
-    wrong = int.from_bytes(said) ^ int.from_bytes(right)
-    return len(said) == len(right) and wrong.bit_count() == 1
+    return len(said) == len(right) and sum(a != b for a, b in zip(said, right, strict=True)) == 1
 
 
 def _content(disk: Disk, folder: str) -> bytes:

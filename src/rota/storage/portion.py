@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rota.errors import FormatError
-from rota.formats.batch import Columns, Header, decode
+from rota.errors import FormatError, Refused
+from rota.formats.batch import Columns, Flaw, Header, decode
+from rota.storage.allowance import Allowance
 from rota.storage.scan import Batch
 from rota.storage.segment import Segment
 
@@ -14,6 +15,10 @@ SIZE = 1 << 17
 """Bytes that are read together, unless a batch has more."""
 MANY = 64
 """Batches, likewise."""
+UNPACKED = 1 << 23
+"""Bytes that they may have together, decompressed; if they have more, each is read alone."""
+RECORDS = 1 << 16
+"""Records, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +48,37 @@ def portions(segment: Segment) -> Iterator[Portion]:
     """All of a segment.
 
     :raises Damage: a batch is not sound
-    :raises FormatError: a batch's records cannot be read
+    :raises FormatError: a batch's records cannot be read, or that would be too much work
     """
     found: list[Batch] = []
     size = 0
     for batch in segment.scan(window=SIZE):
         if found and (size + batch.head.size > SIZE or len(found) == MANY):
-            yield _portion(segment, found)
+            yield from _read(segment, found)
             found, size = [], 0
         found.append(batch)
         size += batch.head.size
     if found:
-        yield _portion(segment, found)
+        yield from _read(segment, found)
 
 
-def _portion(segment: Segment, batches: list[Batch]) -> Portion:
-    joined = batches[0].data if len(batches) == 1 else b"".join([each.data for each in batches])
-    columns = decode(joined, check=False)  # whoever scans has checked it
+def _read(segment: Segment, batches: list[Batch]) -> Iterator[Portion]:
+    """Together if they are as small as they look, else one by one."""
+    if len(batches) > 1 and sum(each.head.records for each in batches) <= RECORDS:
+        joined = b"".join([each.data for each in batches])
+        columns = decode(joined, check=False, most_in_all=UNPACKED)  # whoever scans has checked it
+        if not any(each.flaw is Flaw.SIZE for each in columns.problems):
+            yield _portion(segment, batches, columns)
+            return
+    for batch in batches:
+        try:
+            columns = Allowance(batch.head.size).decode(batch.data, batch.head)
+        except Refused as error:
+            raise FormatError(f"{segment.log}: byte {batch.position}: {error}") from None
+        yield _portion(segment, [batch], columns)
+
+
+def _portion(segment: Segment, batches: list[Batch], columns: Columns) -> Portion:
     if columns.problems:
         problem = columns.problems[0]
         raise FormatError(

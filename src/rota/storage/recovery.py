@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rota.model.config import DAY
 from rota.storage import epoch, leftover, lookup, replay, snapshot
@@ -61,6 +62,8 @@ def load(disk: Disk, folder: str, known: Known, report: Callable[[str], None]) -
             each.epochs = epochs
     loading = _Loading(disk, folder, segments, known, report)
     loading.run()
+    if not known.compacted:
+        _tell_gaps(folder, segments, known, report)
     start = max(known.start, segments[0].base_offset)
     if start > segments[-1].end:
         loading.restart(start)
@@ -123,10 +126,7 @@ class _Loading:
         last = len(self._segments) - 1
         first = last
         if self._known.clean:
-            try:
-                problem = self._resume(self._segments[last])
-            except Damage as damage:
-                problem = self._go_on_behind(damage)
+            problem = self._open_last()
             if problem is None:
                 self._load_producers(self._segments[-1].end)
                 self._replay(self._segments[-1].end)
@@ -159,6 +159,20 @@ class _Loading:
         self._segments[:] = [new]
         self.producers = Producers(self._known.expiration)
         self.producers.end = offset
+
+    def _open_last(self) -> str | None:
+        """Goes on after a clean stop; tells why that cannot be."""
+        segment, end = self._segments[-1], self._known.recovery_point
+        try:
+            problem = self._resume(segment)
+            if problem is None or end <= segment.base_offset:
+                return problem
+            segment.end = end
+            lookup.rebuild(segment, problem)
+            segment.save()
+            return self._resume(segment)
+        except Damage as damage:
+            return self._go_on_behind(damage)
 
     def _go_on_behind(self, damage: Damage) -> str | None:
         """Keeps a damaged segment whose end is known, and goes on in a new one; else says why not.
@@ -276,20 +290,14 @@ class _Loading:
             damage = self._recover(segment, last=row == len(segments) - 1)
             if damage is not None:
                 self._drop(row + 1, f"the one before it ends at offset {segment.end - 1}")
-                if not self._known.clean:
-                    self._cut(segment, damage)
+                self._cut(segment, damage)
             before = segment
             row += 1
         last = segments[-1]
         last.end = self.producers.end
         if last.end < self._known.recovery_point:
-            text = f"ends at offset {last.end}, {self._known.recovery_point} was flushed"
-            early = Damage(last.log, last.size, text)
-            if self._known.clean:
-                last.save()
-                self._go_on_behind(early)
-            else:
-                self._report(str(early))
+            expected = self._known.recovery_point
+            self._report(f"{last.log}: ends at offset {last.end}, {expected} was flushed")
 
     def _recover(self, segment: Segment, *, last: bool) -> Damage | None:
         """Reads a segment, and makes its indexes; tells where it stops to be sound."""
@@ -356,6 +364,21 @@ class _Loading:
         del self._segments[row:end]
 
 
+def _tell_gaps(
+    folder: str, segments: Sequence[Segment], known: Known, report: Callable[[str], None]
+) -> None:
+    """Says where segments are gone that were not read just now."""
+    first = segments[0].base_offset
+    if known.clean and known.start < first:
+        report(f"{folder}: begins at offset {first}, {known.start} was its start")
+    for before, after in pairwise(segments):
+        if not known.clean and after.base_offset > known.recovery_point:
+            break
+        with suppress(Damage):  # it is told of when it is asked for
+            if lookup.find(before, after.base_offset - 1) is None:
+                report(f"{before.log}: ends before offset {after.base_offset - 1}; a gap follows")
+
+
 def _confirmed(epochs: Epochs, segments: Sequence[Segment]) -> bool:
     """Does the log have what the list of epochs says? No checksum covers that."""
     bases = [each.base_offset for each in segments]
@@ -391,6 +414,8 @@ def _make_epochs(
         alone = not entries or head.leader_epoch > entries[-1][0]
         if alone:
             entries.append((head.leader_epoch, head.base_offset))
+    if alone and listed is not None and entries[-1][0] > listed.latest:
+        entries.pop()  # the last batch alone against the list
     found = Epochs(entries or [(0, segments[0].base_offset)])
     if listed is not None:
         if all(found.at(start) == known for known, start in listed.entries):

@@ -7,7 +7,7 @@ at only where a compacted topic needs their keys: a batch is kept as the produce
 from __future__ import annotations
 
 from rota.errors import Code, Refused
-from rota.formats.batch import Codec, decode
+from rota.formats.batch import Codec
 from rota.formats.batch.checksum import function
 from rota.formats.batch.header import (
     APPEND_TIME_BIT,
@@ -23,16 +23,20 @@ from rota.formats.batch.header import (
 )
 from rota.formats.buffer import Bytes
 from rota.model.config import TopicConfig
+from rota.storage.allowance import Allowance
 from rota.storage.scan import Head
 
 SHORTEST_RECORD = 7
 """Bytes of a record without key and value: a length and six fields."""
 CODECS = frozenset(Codec)
+MOST_NAMED = 1_000
+"""Records that are named one by one when a batch is refused."""
 
 
-def check(batch: Bytes, config: TopicConfig, now: int) -> Head:
+def check(batch: Bytes, config: TopicConfig, now: int, allowance: Allowance) -> Head:
     """The head of a batch as a producer sent it.
 
+    :param allowance: for looking at its records, where that must be
     :raises Refused: the topic does not take it
     """
     if len(batch) < HEAD.size:
@@ -49,9 +53,9 @@ def check(batch: Bytes, config: TopicConfig, now: int) -> Head:
             Code.CORRUPT_MESSAGE, f"checksum {made:08x}, the batch says {head.checksum:08x}"
         )
     _check_head(head, len(batch))
-    _check_times(batch, head, config, now)
+    _check_times(batch, head, config, now, allowance)
     if config.compacted:
-        _check_keys(batch)
+        _check_keys(batch, head, allowance)
     return head
 
 
@@ -110,7 +114,9 @@ def _check_head(head: Head, size: int) -> None:
         raise Refused(Code.INVALID_RECORD, problem)
 
 
-def _check_times(batch: Bytes, head: Head, config: TopicConfig, now: int) -> None:
+def _check_times(
+    batch: Bytes, head: Head, config: TopicConfig, now: int, allowance: Allowance
+) -> None:
     if head.attributes & APPEND_TIME_BIT:
         raise Refused(Code.INVALID_TIMESTAMP, "a producer may not set the time of the append")
     if config.timestamp_type == "LogAppendTime":
@@ -118,21 +124,23 @@ def _check_times(batch: Bytes, head: Head, config: TopicConfig, now: int) -> Non
     earliest, latest = now - config.timestamps_before, now + config.timestamps_after
     for timestamp in (head.base_timestamp, head.max_timestamp):
         if timestamp != -1 and not earliest <= timestamp <= latest:
-            found = decode(batch, check=False).timestamp
-            rows = ((found != -1) & ((found < earliest) | (found > latest))).nonzero()[0].tolist()
+            found = allowance.decode(batch, head).timestamp
+            rows = ((found != -1) & ((found < earliest) | (found > latest))).nonzero()[0]
             problem = f"is not within {earliest} and {latest}"
             raise Refused(
                 Code.INVALID_TIMESTAMP,
                 f"timestamp {timestamp} {problem}",
-                records=tuple((row, f"timestamp {found[row]} {problem}") for row in rows),
+                records=tuple(
+                    (row, f"timestamp {found[row]} {problem}") for row in rows[:MOST_NAMED].tolist()
+                ),
             )
 
 
-def _check_keys(batch: Bytes) -> None:
-    columns = decode(batch, check=False)
+def _check_keys(batch: Bytes, head: Head, allowance: Allowance) -> None:
+    columns = allowance.decode(batch, head)
     if columns.problems:
         raise Refused(Code.CORRUPT_MESSAGE, columns.problems[0].text)
-    rows = (columns.key_size < 0).nonzero()[0].tolist()
+    rows = (columns.key_size < 0).nonzero()[0][:MOST_NAMED].tolist()
     if rows:
         raise Refused(
             Code.INVALID_RECORD,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,17 @@ def pytest_configure(config: pytest.Config) -> None:
         f"{MARKER}(config={{...}}, users={{...}}, tls=...): what the broker of the fixture `kafka` "
         "is given, as rota.Broker",
     )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Says so where a marker would have no effect."""
+    names = getattr(item, "fixturenames", ())
+    marked = item.get_closest_marker(MARKER) is not None
+    if marked and "kafka_session" in names and "kafka" not in names:
+        raise pytest.UsageError(
+            f"@pytest.mark.{MARKER} is for the fixture kafka: the settings of kafka_session, which "
+            f"all tests share, are in the ini file ({SETTINGS})"
+        )
 
 
 @pytest.fixture
@@ -70,6 +82,11 @@ def _broker(config: Mapping[str, object], given: Mapping[str, object]) -> Broker
 
     if (problem := missing()) is not None:
         pytest.fail(problem, pytrace=False)
-    from rota.broker.embedded import Broker  # noqa: PLC0415
+    from rota import Broker  # noqa: PLC0415
 
+    known = inspect.signature(Broker).parameters
+    for name in given.keys() - known.keys():
+        raise pytest.UsageError(
+            f"@pytest.mark.{MARKER}: {name} is none of rota.Broker's arguments: {', '.join(known)}"
+        )
     return Broker(config=config, **given)  # type: ignore[arg-type]

@@ -92,11 +92,6 @@ DIFFERENCES = (
         r"Produce v9 \| a record: .* :: .*(error_code|base_offset)$",
         lambda ours, theirs: (ours, theirs) in {(0, 87), (0, -1)},
     ),
-    Difference(
-        "a partition twice",
-        r"Produce v\d+ \| a (topic|partition) twice :: .*base_offset$",
-        _are(1, 0),
-    ),
     Difference("an isolation level that there is not", r"Fetch v\d+ \| isolation 2 ::"),
     Difference(
         "whole batches",

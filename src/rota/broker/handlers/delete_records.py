@@ -12,9 +12,6 @@ from rota.errors import Code, DiskError, Refused
 from rota.wire.api import Api
 from rota.wire.message import DeleteRecordsResponse, Message
 
-TopicAnswer = DeleteRecordsResponse.DeleteRecordsTopicResult
-PartitionAnswer = TopicAnswer.DeleteRecordsPartitionResult
-
 TO_THE_END = -1
 
 
@@ -35,7 +32,7 @@ def handle(parts: Parts, call: Call) -> None:
         code, _ = reason(parts, error, "deleting records")
         problems |= dict.fromkeys(offsets, code)
     topics = [
-        TopicAnswer(
+        DeleteRecordsResponse.DeleteRecordsTopicResult(
             name=topic.name,
             partitions=[
                 _outcome(parts, (topic.name, each.partition_index), problems)
@@ -50,7 +47,7 @@ def handle(parts: Parts, call: Call) -> None:
 def refuse(call: Call, code: Code) -> Message:
     """The error for each partition."""
     topics = [
-        TopicAnswer(
+        DeleteRecordsResponse.DeleteRecordsTopicResult(
             name=topic.name,
             partitions=[_answer(each.partition_index, code) for each in topic.partitions],
         )
@@ -87,7 +84,9 @@ def _outcome(
 
 
 def _answer(partition: int, code: Code, start: int = -1) -> Message:
-    return PartitionAnswer(partition_index=partition, low_watermark=start, error_code=code)
+    return DeleteRecordsResponse.DeleteRecordsPartitionResult(
+        partition_index=partition, low_watermark=start, error_code=code
+    )
 
 
 HANDLERS = (Handler(api=Api.DELETE_RECORDS, lowest=0, highest=2, handle=handle, refuse=refuse),)

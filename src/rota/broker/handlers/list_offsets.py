@@ -13,9 +13,6 @@ from rota.storage.log import Log
 from rota.wire.api import Api
 from rota.wire.message import ListOffsetsResponse, Message
 
-TopicAnswer = ListOffsetsResponse.ListOffsetsTopicResponse
-PartitionAnswer = TopicAnswer.ListOffsetsPartitionResponse
-
 FIRST_VERSIONS = {
     -1: 1,  # the end
     -2: 1,  # the start
@@ -41,7 +38,7 @@ def handle(parts: Parts, call: Call) -> None:
     )
     twice = {each for each, times in asked.items() if times > 1}
     topics = [
-        TopicAnswer(
+        ListOffsetsResponse.ListOffsetsTopicResponse(
             name=topic.name,
             partitions=[
                 _failed(each, Code.INVALID_REQUEST)
@@ -58,7 +55,9 @@ def handle(parts: Parts, call: Call) -> None:
 def refuse(call: Call, code: Code) -> Message:
     """The error for each partition."""
     topics = [
-        TopicAnswer(name=topic.name, partitions=[_failed(each, code) for each in topic.partitions])
+        ListOffsetsResponse.ListOffsetsTopicResponse(
+            name=topic.name, partitions=[_failed(each, code) for each in topic.partitions]
+        )
         for topic in call.request.topics
     ]
     return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
@@ -70,7 +69,7 @@ def _partition(parts: Parts, call: Call, topic: Message, asked: Message) -> Mess
     except (Refused, DiskError) as error:
         code, _ = reason(parts, error, f"{topic.name}-{asked.partition_index}")
         return _failed(asked, code)
-    return PartitionAnswer(
+    return ListOffsetsResponse.ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=0,
         timestamp=timestamp,
@@ -117,7 +116,7 @@ def _before(log: Log, end: int, time: int) -> tuple[int, int, int]:
 
 
 def _failed(asked: Message, code: Code) -> Message:
-    return PartitionAnswer(
+    return ListOffsetsResponse.ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=code,
         timestamp=-1,

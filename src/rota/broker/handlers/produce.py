@@ -8,6 +8,9 @@ of librdkafka take a broker without them for one that cannot compress.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from rota.broker.call import Call
 from rota.broker.dispatch import Handler
 from rota.broker.handlers.partition import log_of, reason, topic_of, topic_with_id
@@ -28,12 +31,9 @@ from rota.formats.batch.header import (
     magic_problem,
 )
 from rota.formats.buffer import Bytes
+from rota.storage.allowance import Allowance
 from rota.wire.api import Api
 from rota.wire.message import Message, ProduceResponse
-
-TopicAnswer = ProduceResponse.TopicProduceResponse
-PartitionAnswer = TopicAnswer.PartitionProduceResponse
-RecordProblem = PartitionAnswer.BatchIndexAndErrorMessage
 
 TOPIC_IDS_FROM = 13
 ZSTD_FROM = 7
@@ -66,7 +66,10 @@ def handle(parts: Parts, call: Call) -> None:
             call, _all_refused(call, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text), text
         )
     problems: list[str] = []
-    answers = [_topic(parts, call, topic, problems) for topic in request.topic_data]
+    allowance = Allowance(call.size)
+    answers = [
+        _topic(parts, call, asked, allowance, problems) for asked in _each_once(request.topic_data)
+    ]
     return _finish(call, ProduceResponse(responses=answers, throttle_time_ms=0), *problems)
 
 
@@ -84,7 +87,28 @@ def _finish(call: Call, response: Message, *problems: str) -> None:
         call.answer(None)
 
 
-def _topic(parts: Parts, call: Call, asked: Message, problems: list[str]) -> Message:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a topic is to be given."""
+
+    name: str
+    topic_id: bytes
+    partitions: dict[int, Message]
+
+
+def _each_once(topics: Iterable[Message]) -> Iterable[_Asked]:
+    """Of a partition that is named more than once the last counts, as in Kafka."""
+    found: dict[tuple[str, bytes], _Asked] = {}
+    for topic in topics:
+        key = (topic.name, topic.topic_id)
+        asked = found.setdefault(key, _Asked(*key, {}))
+        asked.partitions.update({each.index: each for each in topic.partition_data})
+    return found.values()
+
+
+def _topic(
+    parts: Parts, call: Call, asked: _Asked, allowance: Allowance, problems: list[str]
+) -> Message:
     topics = parts.topics
     try:
         found = (
@@ -94,21 +118,31 @@ def _topic(parts: Parts, call: Call, asked: Message, problems: list[str]) -> Mes
         )
     except Refused as unknown:
         problems.append(f"{unknown.code.name}: {unknown}")
-        answers = [_failed(each.index, unknown.code, str(unknown)) for each in asked.partition_data]
+        answers = [_failed(index, unknown.code, str(unknown)) for index in asked.partitions]
     else:
-        answers = [_partition(parts, call, found, each, problems) for each in asked.partition_data]
-    return TopicAnswer(name=asked.name, topic_id=asked.topic_id, partition_responses=answers)
+        answers = [
+            _partition(parts, call, found, each, allowance, problems)
+            for each in asked.partitions.values()
+        ]
+    return ProduceResponse.TopicProduceResponse(
+        name=asked.name, topic_id=asked.topic_id, partition_responses=answers
+    )
 
 
-def _partition(
-    parts: Parts, call: Call, topic: Topic, asked: Message, problems: list[str]
+def _partition(  # noqa: PLR0913, PLR0917, what an append needs
+    parts: Parts,
+    call: Call,
+    topic: Topic,
+    asked: Message,
+    allowance: Allowance,
+    problems: list[str],
 ) -> Message:
     start = -1
     try:
         log = log_of(topic, asked.index)
         _check_form(call.version, asked.records)
         start = log.start
-        return _append(parts, call, topic, asked)
+        return _append(parts, call, topic, asked, allowance)
     except (Refused, DiskError) as error:
         where = f"{topic.name}-{asked.index}"
         code, text = reason(parts, error, where)
@@ -145,7 +179,9 @@ def _check_form(version: int, records: Bytes | None) -> None:
         )
 
 
-def _append(parts: Parts, call: Call, topic: Topic, asked: Message) -> Message:
+def _append(
+    parts: Parts, call: Call, topic: Topic, asked: Message, allowance: Allowance
+) -> Message:
     """Puts a batch at the end of a partition.
 
     :raises Refused: it is not allowed there
@@ -153,8 +189,8 @@ def _append(parts: Parts, call: Call, topic: Topic, asked: Message) -> Message:
     """
     if topic.internal:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is the broker's own")
-    done = parts.topics.append(topic.name, asked.index, asked.records, call.now)
-    return PartitionAnswer(
+    done = parts.topics.append(topic.name, asked.index, asked.records, call.now, allowance)
+    return ProduceResponse.PartitionProduceResponse(
         index=asked.index,
         error_code=0,
         base_offset=done.base_offset,
@@ -187,14 +223,14 @@ def _record_errors(error: Refused | DiskError) -> list[Message]:
     if isinstance(error, DiskError):
         return []
     return [
-        RecordProblem(batch_index=index, batch_index_error_message=text)
+        ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
         for index, text in error.records
     ]
 
 
 def _all_refused(call: Call, code: Code, text: str | None) -> Message:
     topics = [
-        TopicAnswer(
+        ProduceResponse.TopicProduceResponse(
             name=topic.name,
             topic_id=topic.topic_id,
             partition_responses=[_failed(each.index, code, text) for each in topic.partition_data],
@@ -212,7 +248,7 @@ def _failed(
     start: int = -1,
     records: list[Message] | None = None,
 ) -> Message:
-    return PartitionAnswer(
+    return ProduceResponse.PartitionProduceResponse(
         index=partition,
         error_code=code,
         base_offset=-1,

@@ -12,7 +12,7 @@ from functools import partial
 
 from rota.broker.call import Call, Client
 from rota.broker.dispatch import Handler
-from rota.broker.part import INFO, Parts
+from rota.broker.part import INFO, WARNING, Parts
 from rota.errors import Code, Refused
 from rota.wire.api import Api
 from rota.wire.message import Message, SaslAuthenticateResponse, SaslHandshakeResponse
@@ -44,7 +44,9 @@ def _handshake(parts: Parts, call: Call) -> None:
         login = _begin(parts, call.client, call.request.mechanism)
     except Refused as error:
         call.answer(_shaken(parts, error.code))
-        if parts.users is not None:
+        if parts.users is None:  # its other requests are served
+            parts.log(WARNING, f"{call.client.host}: {error}")
+        else:
             call.drop(str(error))
         return
     call.client.login = login
@@ -55,7 +57,11 @@ def _handshake(parts: Parts, call: Call) -> None:
 
 def _begin(parts: Parts, client: Client, mechanism: str) -> Login:
     if parts.users is None:
-        raise Refused(Code.ILLEGAL_SASL_STATE, "SASL is not used here: nobody has to log in")
+        raise Refused(
+            Code.ILLEGAL_SASL_STATE,
+            "a client wants to log in by SASL, but the broker has no users "
+            "(is the client's security.protocol PLAINTEXT or SSL?)",
+        )
     offered = ", ".join(parts.mechanisms)
     if mechanism not in parts.mechanisms:
         text = f"login failed: no SASL mechanism {mechanism!r}; there are {offered}"
@@ -84,11 +90,26 @@ def _authenticate(parts: Parts, call: Call) -> None:
     try:
         step = _step(parts, call.client, bytes(call.request.auth_bytes))
     except Refused as error:
-        call.answer(SaslAuthenticateResponse(error_code=error.code, error_message=str(error)))
-        if parts.users is not None and error.code is not Code.ILLEGAL_SASL_STATE:
-            call.drop(str(error))
+        response = SaslAuthenticateResponse(error_code=error.code, error_message=str(error))
+        if parts.users is None or error.code is Code.ILLEGAL_SASL_STATE:
+            call.answer(response)
+        else:
+            _fail_later(parts, call, response, str(error))
         return
     call.answer(SaslAuthenticateResponse(error_message="", auth_bytes=step.reply))
+
+
+def _fail_later(parts: Parts, call: Call, response: Message, reason: str) -> None:
+    """After a pause, as in Kafka, so that nobody tries passwords at a high rate."""
+    name = ("login", call.client.connection)
+
+    def fail(_: int) -> None:
+        call.client.gone = None
+        call.answer(response)
+        call.drop(reason)
+
+    call.client.gone = partial(parts.alarms.stop, name)
+    parts.alarms.start(name, call.now + parts.config.login_pause, fail)
 
 
 def _bare(parts: Parts, client: Client, data: bytes) -> bytes:

@@ -15,7 +15,6 @@ from rota.broker.effective import of_topic
 from rota.broker.part import Parts
 from rota.broker.topic import MOST_PARTITIONS, MOST_TOPICS, Topic, Wanted, check_growth
 from rota.errors import Code, Refused
-from rota.model.naming import JOURNAL
 from rota.wire.api import Api
 from rota.wire.message import (
     NO_ID,
@@ -231,21 +230,15 @@ def _asked(call: Call) -> list[tuple[str | None, bytes]]:
     return [(each.name, each.topic_id) for each in call.request.topics]
 
 
-def _deleted(parts: Parts, found: Collection[Topic], now: int) -> list[Message]:
-    topics = [topic for topic in found if topic.name != JOURNAL]
+def _deleted(parts: Parts, topics: Collection[Topic], now: int) -> list[Message]:
     outcomes = parts.topics.delete_all([topic.name for topic in topics], now)
-    results = [
+    return [
         _undeleted(topic.name, topic.id, outcome)
         if isinstance(outcome, Refused)
         else DeleteTopicsResponse.DeletableTopicResult(
             name=topic.name, topic_id=topic.id, error_code=Code.NONE, error_message=None
         )
         for topic, outcome in zip(topics, outcomes, strict=True)
-    ]
-    return results + [
-        _undeleted(topic.name, topic.id, _refused(f"{JOURNAL} holds the groups"))
-        for topic in found
-        if topic.name == JOURNAL
     ]
 
 
@@ -303,10 +296,6 @@ def _ungrowable(parts: Parts, asked: Message) -> Refused | None:
     topic = parts.topics.get(asked.name)
     if topic is None:
         return _named(Code.UNKNOWN_TOPIC_OR_PARTITION)
-    if topic.name == JOURNAL:
-        return _refused(
-            f"{JOURNAL} cannot have more partitions: where a group is kept hangs on their number"
-        )
     try:
         check_growth(topic, asked.count)
         if asked.assignments is not None:

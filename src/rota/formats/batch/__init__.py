@@ -6,7 +6,7 @@
         where the whole batches of a buffer are, from their lengths alone; iterating gives
         (position, size); ``.positions``, ``.sizes``, ``.end`` (behind the last whole batch) and
         ``.problems`` (a batch cut at the end, zeros, old formats, damage; each with its position)
-    decode(data, *, at=0, check=True, most=MOST) -> Columns
+    decode(data, *, at=0, check=True, most=MOST, most_in_all=MOST_IN_ALL) -> Columns
         every record of every batch, as NumPy columns; a batch that is damaged has no rows and
         is one of ``.problems``; ``at`` is where data begins in its file
     records(columns) -> Iterator[Record]

@@ -20,6 +20,8 @@ MOST = 1 << 27
 """The most bytes that one batch may have, decompressed: many times what brokers accept."""
 GZIP_FORM = 31
 """zlib's window bits for gzip with the largest window."""
+GZIP_PIECE = 1 << 14
+"""Bytes that are read at a time: of each, zlib copies what is behind the end of a member."""
 XERIAL = b"\x82SNAPPY\x00"
 XERIAL_HEAD = XERIAL + struct.pack(">ii", 1, 1)
 """The version, and the oldest that can read it."""
@@ -76,17 +78,21 @@ def _plain(data: Bytes, most: int) -> bytes:
 def _gunzip(data: Bytes, most: int) -> bytes:
     """All members, as Java reads them."""
     found: list[bytes] = []
-    left: Bytes = data
+    view = memoryview(data)
+    at = 0
     try:
-        while left:
+        while at < len(view):
             member = zlib.decompressobj(GZIP_FORM)
-            found.append(member.decompress(left, most + 1))
-            most -= len(found[-1])
-            if most < 0:
-                raise TooLarge
-            if not member.eof:
-                raise FormatError("gzip: incomplete")
-            left = member.unused_data
+            while not member.eof:
+                piece = view[at : at + GZIP_PIECE]
+                if not piece:
+                    raise FormatError("gzip: incomplete")
+                at += len(piece)
+                found.append(member.decompress(piece, most + 1))
+                most -= len(found[-1])
+                if most < 0:
+                    raise TooLarge
+            at -= len(member.unused_data)
     except zlib.error as error:
         raise FormatError(f"gzip: {error}") from None
     if not found:

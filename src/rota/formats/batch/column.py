@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rota.formats.batch.codec import MOST
-from rota.formats.batch.content import Content
+from rota.formats.batch.content import MOST_IN_ALL, Content
 from rota.formats.batch.field import Fields, read_fields
 from rota.formats.batch.header import (
     APPEND_TIME_BIT,
@@ -118,17 +118,25 @@ def records(columns: Columns, first: int = 0, behind: int | None = None) -> Iter
         )
 
 
-def decode(data: Bytes, *, at: int = 0, check: bool = True, most: int = MOST) -> Columns:
+def decode(
+    data: Bytes,
+    *,
+    at: int = 0,
+    check: bool = True,
+    most: int = MOST,
+    most_in_all: int = MOST_IN_ALL,
+) -> Columns:
     """The records of all batches of a buffer that begins with one.
 
     :param at: where the buffer begins in its file
     :param check: compare checksums
     :param most: bytes that a batch may have, decompressed
+    :param most_in_all: the same for all batches together
     """
     content = Content(memoryview(data))
     if check:
         content.check()
-    content.open(most)
+    content.open(most, most_in_all)
     buffer = content.buffer
     starts, ends, batch, bad = find_records(buffer, content.start, content.limit, content.count)
     read = read_fields(buffer, starts, ends)

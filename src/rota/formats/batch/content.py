@@ -15,6 +15,8 @@ from rota.formats.buffer import BoolArray, Buffer, Int64Array
 
 MOST_IN_ALL = 1 << 30
 """The most bytes that the batches of one buffer may have together, decompressed."""
+MOST_EXPLAINED = 10_000
+"""Records of a batch that are read one by one, only to say what is wrong with one of them."""
 
 
 class Content:
@@ -46,11 +48,11 @@ class Content:
         }
         self._refuse(found)
 
-    def open(self, most: int) -> None:
+    def open(self, most: int, most_in_all: int) -> None:
         """Decompresses; the records of all batches are in one buffer then."""
         pieces: list[memoryview | bytes] = [self.view]
         size = len(self.view)
-        left = MOST_IN_ALL
+        left = most_in_all
         found = {}
         compressed = (self.heads["attributes"] & CODEC_BITS != Codec.NONE) & (self.count > 0)
         for row in np.flatnonzero(compressed).tolist():
@@ -85,6 +87,8 @@ class Content:
         self._refuse(found)
 
     def _reason(self, row: int) -> str:
+        if self.count[row] > MOST_EXPLAINED:
+            return "its records do not follow the format"
         body = Body(self.buffer.data[int(self.start[row]) : int(self.limit[row])])
         try:
             body.records(int(self.count[row]), 0, 0)
