@@ -22,7 +22,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -346,6 +346,15 @@ class FaultyDisk:
             node.sync()
         if stopped:
             raise Stopped
+
+    def sync_all(self, paths: Sequence[str]) -> dict[str, DiskError]:
+        failures = {}
+        for path in paths:
+            try:
+                self.sync(path)
+            except DiskError as error:
+                failures[path] = error
+        return failures
 
     # how it does that
 

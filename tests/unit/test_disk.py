@@ -110,6 +110,36 @@ def test_files_are_closed_where_the_process_may_not_open_more(tmp_path: Path) ->
         disk.close()
 
 
+def test_many_files_are_synced_together(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path, open_files=10)
+    paths = [f"t-{number}" for number in range(60)]
+    for path in paths:
+        disk.make(path)
+        disk.append(f"{path}/a", b"x")
+    assert disk.sync_all([*paths, *(f"{path}/a" for path in paths), ""]) == {}
+    assert disk.sync_all([]) == {}
+    ((path, problem),) = disk.sync_all([*paths, "absent"]).items()
+    assert (path, str(problem)) == ("absent", "absent: No such file or directory")
+    disk.close()
+
+
+def test_files_are_synced_where_the_process_may_not_open_more(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    paths = [str(number) for number in range(30)]
+    for path in paths:
+        disk.append(path, b"x")
+    for path in paths[20:]:
+        disk.replace(path, b"y")  # these are not open
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, open_files())), hard))
+    try:
+        assert disk.sync_all(paths) == {}
+        disk.sync(paths[-1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    disk.close()
+
+
 def test_a_replacement_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
     disk.append("a", b"old")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from rota.errors import DiskError, FormatError
@@ -60,12 +60,12 @@ class Cleaner:
             return False  # not again at once
         return True
 
-    def forget(self, topic: str) -> None:
-        """A topic is deleted: what is under way in it ends, and no point of it is kept."""
-        if self._at is not None and self._at[0] == topic:
+    def forget(self, topics: Collection[str]) -> None:
+        """Topics are deleted: what is under way in them ends, and no point of them is kept."""
+        if self._at is not None and self._at[0] in topics:
             self.stop()
         points = self._folder.cleaner_points
-        left = {where: point for where, point in points.items() if where[0] != topic}
+        left = {where: point for where, point in points.items() if where[0] not in topics}
         if len(left) < len(points):
             self._save(left)
 

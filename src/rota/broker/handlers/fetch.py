@@ -21,7 +21,7 @@ from rota.broker.handlers.partition import (
 )
 from rota.broker.longpoll import LongPoll, Partition
 from rota.broker.part import Parts
-from rota.broker.topics import Topic
+from rota.broker.topic import Topic
 from rota.errors import Code, DiskError, Refused
 from rota.formats.batch import read_header
 from rota.formats.buffer import Bytes

@@ -15,7 +15,7 @@ from rota.broker.call import Call
 from rota.broker.dispatch import Handler
 from rota.broker.handlers.partition import log_of, reason, topic_of, topic_with_id
 from rota.broker.part import Parts
-from rota.broker.topics import Topic
+from rota.broker.topic import Topic
 from rota.errors import Code, DiskError, Refused
 from rota.formats.batch.header import (
     ATTRIBUTES_AT,
