@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import socket
 import subprocess
@@ -736,3 +738,18 @@ def test_ipv6_if_there_is_any() -> None:
         assert broker.bootstrap_servers.startswith("[::1]:")
         with RawClient(broker.bootstrap_servers) as client:
             assert metadata(client).brokers[0].host == "::1"
+
+
+def test_who_connects_while_a_broker_stops_leaves_no_socket_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """asyncio forgets the sockets of those who are being let in when their server is closed."""
+    lost: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda about: lost.append(about.exc_value))
+    for _ in range(5):
+        with contextlib.ExitStack() as clients, rota.Broker() as broker:
+            host, port = broker.bootstrap_servers.split(":")
+            for _ in range(200):
+                clients.enter_context(socket.create_connection((host, int(port))))
+    gc.collect()
+    assert not lost

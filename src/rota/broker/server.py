@@ -46,6 +46,8 @@ STALLED = 5.0
 """Seconds without a byte read, after which a client may be closed for the sake of others."""
 ROUNDS = 200
 """So often, what is done from time to time is done while the clock is put forward."""
+SETTLING = 4
+"""Rounds of the loop until a client that was just let in is known, turned away, and its socket closed."""
 LONGEST = 86_400.0
 """Seconds: an event loop cannot wait for much longer than a day."""
 LOGGER = logging.getLogger("rota.broker")
@@ -100,6 +102,8 @@ class Server:
         self._waiting: dict[ConnectionId, Connection] = {}
         """Those whose requests wait until others have read their answers."""
         self._listening: list[asyncio.Server] = []
+        self._leaving = False
+        """Whoever was let in a moment ago is turned away."""
         self._alarm: asyncio.TimerHandle | None = None
         self._armed = 0
         """The broker's time for which the alarm is set."""
@@ -120,6 +124,12 @@ class Server:
 
     async def stop(self) -> None:
         """Lets nobody in, and everybody go; what was answered goes out first."""
+        self._leaving = True
+        for server in self._listening:
+            for each in server.sockets:
+                self.loop.remove_reader(each.fileno())
+        # asyncio loses the sockets of those who are being let in when their server is closed
+        await self._settle()
         for server in self._listening:
             server.close()
         for connection in list(self._connections.values()):
@@ -129,11 +139,16 @@ class Server:
             await asyncio.sleep(0.005)
         for connection in list(self._connections.values()):
             connection.abort()
-        await asyncio.sleep(0)
+        await self._settle()
         for timer in (self._alarm, self._sweep, self._relief, self._going_on):
             if timer is not None:
                 timer.cancel()
         self.intake.close()
+
+    async def _settle(self) -> None:
+        """Lets the loop do what it has begun."""
+        for _ in range(SETTLING):
+            await asyncio.sleep(0)
 
     def tell(self, event: Event) -> None:
         """Tells the node, and does what it wants done."""
@@ -189,7 +204,9 @@ class Server:
     # From connections
 
     def opened(self, connection: Connection, host: str) -> bool:
-        """A client has connected; false if there are too many."""
+        """A client has connected; false if there are too many, or the broker stops."""
+        if self._leaving:
+            return False
         if len(self._connections) >= self._config.max_connections:
             if not self._full:
                 self._full = True
