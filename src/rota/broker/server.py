@@ -47,7 +47,7 @@ STALLED = 5.0
 ROUNDS = 200
 """So often, what is done from time to time is done while the clock is put forward."""
 SETTLING = 4
-"""Rounds of the loop until a client that was just let in is known, turned away, and its socket closed."""
+"""Rounds of the loop until a client that was just let in is turned away and its socket closed."""
 LONGEST = 86_400.0
 """Seconds: an event loop cannot wait for much longer than a day."""
 LOGGER = logging.getLogger("rota.broker")
