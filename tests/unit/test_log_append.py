@@ -210,3 +210,4 @@ def test_rolling_an_empty_segment_does_nothing() -> None:
     log.roll(NOW)
     log.roll(NOW)
     assert [each.base_offset for each in log.segments] == [0, 1]
+    assert log.recovery_point == 1

@@ -148,54 +148,6 @@ def test_after_a_sync_that_failed_nothing_more_is_promised() -> None:
     assert "not synced" in told[0]
 
 
-def test_who_fills_a_segment_does_not_wait_for_the_disk() -> None:
-    disk = FaultyDisk()
-    log = create(disk, segment_bytes=300)
-    disk.refuse("sync", "*", times=1_000)
-    while len(log.segments) < 4:
-        log.append(BATCH, NOW)
-    assert (log.recovery_point, log.settled) == (0, False)
-
-
-def test_full_segments_are_made_durable_one_by_one() -> None:
-    disk = FaultyDisk()
-    log = create(disk, segment_bytes=300)
-    while len(log.segments) < 4:
-        log.append(BATCH, NOW)
-    points = []
-    while log.settle():
-        points.append(log.recovery_point)
-        after = reopen(disk.crash(least=True), recovery_point=log.recovery_point)
-        assert values(after) == values(log)[: log.recovery_point]
-    assert points == [each.base_offset for each in log.segments[1:]]
-    assert log.settled
-
-
-def test_a_flush_makes_full_segments_durable_too() -> None:
-    disk = FaultyDisk()
-    log = create(disk, segment_bytes=300)
-    while len(log.segments) < 4:
-        log.append(BATCH, NOW)
-    log.flush()
-    after = reopen(disk.crash(least=True), recovery_point=log.recovery_point)
-    assert values(after) == values(log)
-
-
-def test_after_a_full_segment_that_could_not_be_synced_nothing_more_is_promised() -> None:
-    disk, told = FaultyDisk(), Told()
-    log = create(disk, told, segment_bytes=300)
-    while len(log.segments) < 3:
-        log.append(BATCH, NOW)
-    disk.refuse("sync", "*.log")
-    with pytest.raises(DiskError):
-        log.settle()
-    assert not log.settle()
-    assert log.recovery_point == 0
-    assert "not synced" in told[0]
-    with pytest.raises(Refused):
-        log.append(BATCH, NOW)
-
-
 def test_a_folder_that_cannot_be_read_is_told_of() -> None:
     disk = FaultyDisk()
     create(disk).append(BATCH, NOW)
@@ -214,8 +166,6 @@ def story(disk: FaultyDisk, acknowledged: list[tuple[int, bytes]], promised: lis
         acknowledged.append((base, base.to_bytes(8) + batch[8:]))
         if row % 5 == 3:
             log.flush()
-        if row % 3 == 1:
-            log.settle()
         promised[:] = [log.recovery_point]
         if row == 10:
             log.delete_old(NOW)

@@ -174,8 +174,6 @@ def test_what_follows_damage_is_removed_and_said() -> None:
 def test_what_was_flushed_is_not_read_again_and_what_is_behind_it_is() -> None:
     disk, told = FaultyDisk(), Told()
     log = filled(disk)
-    while log.settle():
-        pass
     files = log_files(disk)
     disk.flip(files[0], 8 * 100)
     again = reopen(disk, told, recovery_point=log.recovery_point, config=CONFIG)

@@ -255,27 +255,6 @@ def test_what_was_written_is_flushed_in_time() -> None:
     assert store.restart(disk.crash(least=True)).ends() == {"orders": [2]}
 
 
-def test_full_segments_are_made_durable_soon() -> None:
-    store = Store()
-    settings = {"segment.index.bytes": "32", "index.interval.bytes": "100"}
-    store.topics.create("orders", 2, settings, NOW)
-    for _ in range(20):
-        store.write("orders", 0, b"x" * 100)
-        store.write("orders", 1, b"x" * 100)
-    topic = store.topics.get("orders")
-    assert topic is not None
-    logs = topic.logs
-    assert [log.recovery_point for log in logs] == [0, 0]
-    store.wait(2_000)
-    ends = [log.segments[-1].base_offset for log in logs]
-    assert [log.recovery_point for log in logs] == ends
-    assert min(ends) > 10
-    disk = store.disk
-    assert isinstance(disk, FaultyDisk)
-    store.wait(BrokerConfig().checkpoint_interval)
-    assert store.restart(disk.crash(least=True)).ends() == {"orders": ends}
-
-
 def test_recovery_points_and_starts_are_saved() -> None:
     store = Store()
     store.topics.create("orders", 1, {"flush.ms": "0"}, NOW)

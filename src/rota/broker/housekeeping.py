@@ -23,13 +23,6 @@ CLEANING_PAUSE = 10
 """Between two slices of a compaction, in milliseconds; a slice takes a few."""
 
 
-SETTLING = 1_000
-"""Milliseconds after which a full segment is made durable: the machine was asked to write it out
-while it was filled, so that little is left to wait for then."""
-SETTLING_PAUSE = 10
-"""Between two of them."""
-
-
 class Housekeeping:
     """Retention, compaction, flushes by time, checkpoints, and the removal of what was deleted."""
 
@@ -41,7 +34,6 @@ class Housekeeping:
         self._report = means.report
         self._logs = logs
         self._cleaner = Cleaner(logs, means.folder, means.report)
-        self._settling = False
         self._unflushed: dict[tuple[str, int], Log] = {}
         self._deleted: list[str] = []
         """Folders to be removed."""
@@ -56,8 +48,6 @@ class Housekeeping:
         """Does everything at once, due or not."""
         for name, partition in tuple(self._unflushed):
             self._flush(name, partition)
-        while self._settle_one():
-            pass
         self.delete_old(now)
         while self._cleaner.step(now):
             pass
@@ -67,7 +57,7 @@ class Housekeeping:
 
     def close(self) -> None:
         """Sets no alarm any more."""
-        for name in ("retention", "checkpoint", "compaction", "removal", "settling"):
+        for name in ("retention", "checkpoint", "compaction", "removal"):
             self._alarms.stop(("topics", name))
         self._cleaner.stop()
         for name_and_partition in self._unflushed:
@@ -158,25 +148,6 @@ class Housekeeping:
                 now + log.config.flush_interval,
                 lambda _: self._flush(name, partition),
             )
-
-    def settle_later(self, now: int) -> None:
-        """A log has a full segment that is not durable yet: it will be soon."""
-        if not self._settling:
-            self._settling = True
-            self._alarms.start(("topics", "settling"), now + SETTLING, self._settle_next)
-
-    def _settle_next(self, at: int) -> None:
-        self._settling = self._settle_one()
-        if self._settling:
-            self._alarms.start(("topics", "settling"), at + SETTLING_PAUSE, self._settle_next)
-
-    def _settle_one(self) -> bool:
-        """Makes one full segment durable; false if all are."""
-        for name, partition, log in self._logs():
-            with self._said(f"syncing a segment of {name}-{partition}"):
-                if log.settle():
-                    return True
-        return False
 
     def _flush(self, name: str, partition: int) -> None:
         log = self._unflushed.pop((name, partition), None)

@@ -183,8 +183,6 @@ class Topics:
     def _grown(self, name: str, partition: int, log: Log, now: int) -> None:
         if log.config.flush_interval != LONG:
             self.housekeeping.flush_later(name, partition, log, now)
-        if not log.settled:
-            self.housekeeping.settle_later(now)
         if (name, partition) in self._watchers:
             self._tell(name, partition)
 

@@ -245,7 +245,6 @@ class Log:
         try:
             self.disk.append(segment.log, batch)
             if next_offset - self.recovery_point >= self.config.flush_messages:
-                self._settle_all()
                 self._sync(segment.log)
                 self.recovery_point = next_offset
         except DiskError:
@@ -302,8 +301,7 @@ class Log:
             self.report(f"{self.folder}: {reason}; it takes nothing more until it is opened anew")
 
     def roll(self, now: int) -> Segment:
-        """Goes on in a new segment. That the old one is on the disk, :meth:`settle` sees to: who
-        appends would have to wait for a gigabyte to be written.
+        """Goes on in a new segment; all before it outlives a loss of power.
 
         :raises DiskError: it could not; the old one goes on
         """
@@ -311,39 +309,17 @@ class Log:
         if not old.size:
             return old
         old.save()
-        self._snapshot()
+        for name in (old.log, old.offsets.path, old.times.path):
+            self._sync(name)
+        self._snapshot(durable=True)
         new = self._segment(old.end)
         new.create(now)
-        self._named = False
+        self.disk.sync(self.folder)
         old.seal()
         self._chain.add(new)
+        self.recovery_point = old.end
+        self._dirty_since = None
         return new
-
-    @property
-    def settled(self) -> bool:
-        """Every full segment outlives a loss of power."""
-        segments = self.segments
-        return len(segments) == 1 or segments[-1].base_offset <= self.recovery_point
-
-    def settle(self) -> bool:
-        """Makes the first full segment durable that is not; false if all are, or never will be.
-
-        :raises DiskError: it may not be
-        """
-        if self.settled or self.failed is not None:
-            return False
-        for segment in self.segments[:-1]:
-            if segment.end > self.recovery_point:
-                self._sync_full(segment)
-                break
-        return True
-
-    def _sync_full(self, segment: Segment) -> None:
-        producers = snapshot.path_of(self.folder, segment.end)
-        for name in (segment.log, segment.offsets.path, segment.times.path, producers):
-            if name == segment.log or self.disk.size(name) is not None:
-                self._sync(name)
-        self.recovery_point = segment.end
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(
@@ -435,14 +411,9 @@ class Log:
         """
         end = self.end
         if self.recovery_point < end:
-            self._settle_all()
             self._sync(self.segments[-1].log)
             self.recovery_point = end
         self._dirty_since = None
-
-    def _settle_all(self) -> None:
-        while self.settle():
-            pass
 
     def flush_due(self, now: int) -> None:
         """Flushes if something is older than ``flush.ms``."""
@@ -456,15 +427,13 @@ class Log:
             return
         self.flush()
         self.segments[-1].save()
-        self._snapshot()
+        self._snapshot(durable=False)  # if it is lost with the power, the log is read
 
-    def _snapshot(self) -> None:
-        """What is known of producers, so that nobody need read the log for it; if it is lost with
-        the power, that is done.
-        """
+    def _snapshot(self, *, durable: bool) -> None:
+        """What is known of producers, so that nobody need read the log for it."""
         end = self.producers.end
         if end and end not in snapshot.offsets(self.disk, self.folder):
-            snapshot.save(self.disk, self.folder, self.producers, durable=False)
+            snapshot.save(self.disk, self.folder, self.producers, durable=durable)
 
     def __enter__(self) -> Log:
         return self
