@@ -22,7 +22,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -42,6 +42,8 @@ class File:
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
     since: list[tuple[int, bytes | None]] = field(default_factory=list)
+    written: int | None = None
+    """When, if the disk has a clock."""
 
     def sync(self) -> None:
         self.durable = bytes(self.content)
@@ -75,7 +77,7 @@ class File:
                     begin = end  # the length is there, the bytes are not
             found.extend(bytes(max(position + end - len(found), 0)))
             found[position + begin : position + end] = data[begin:end]
-        return File(found, bytes(found))
+        return File(found, bytes(found), [], self.written)
 
 
 @dataclass
@@ -104,7 +106,7 @@ class Folder:
             if isinstance(node, Folder):
                 found[name] = node.after_crash(chance, least)
             else:
-                lost = File(bytearray(node.durable), node.durable)
+                lost = File(bytearray(node.durable), node.durable, [], node.written)
                 found[name] = lost if least else node.after_crash(chance)
         return Folder(found, dict(found))
 
@@ -131,6 +133,8 @@ class FaultyDisk:
         self.chance = random.Random(seed)
         self.changes = 0
         """How many operations so far that change something; a sync is one."""
+        self.now: int | None = None
+        """What files are written at, if that is to be known."""
         self._root = root or Folder()
         self._stop: int | None = None
         self._capacity: int | None = None
@@ -214,6 +218,12 @@ class FaultyDisk:
         node = self._find(path)
         return len(node.content) if isinstance(node, File) else None
 
+    def written(self, path: str) -> int | None:
+        self._alive()
+        self._check("written", path)
+        node = self._find(path)
+        return node.written if isinstance(node, File) else None
+
     def read(self, path: str, position: int, size: int) -> bytes:
         self._alive()
         self._check("read", path)
@@ -232,6 +242,7 @@ class FaultyDisk:
         if node is None:
             node = File()
             where.change(**{name: node})
+        node.written = self.now
         room = self._room()
         if partly is not None:
             node.write(copied[: partly[0]])
@@ -249,6 +260,7 @@ class FaultyDisk:
         self._check("truncate", path)
         if not (stopped and self.chance.getrandbits(1)):
             self._file(path).cut(size)
+            self._file(path).written = self.now
         if stopped:
             raise Stopped
 
@@ -270,7 +282,7 @@ class FaultyDisk:
             where.change(**{f"{name}.tmp": temporary})
         else:
             where.names.pop(f"{name}.tmp", None)
-            where.names[name] = File(bytearray(copied), copied)
+            where.names[name] = File(bytearray(copied), copied, written=self.now)
             where.sync()
         if stopped:
             raise Stopped
@@ -334,6 +346,15 @@ class FaultyDisk:
             node.sync()
         if stopped:
             raise Stopped
+
+    def sync_all(self, paths: Sequence[str]) -> dict[str, DiskError]:
+        failures = {}
+        for path in paths:
+            try:
+                self.sync(path)
+            except DiskError as error:
+                failures[path] = error
+        return failures
 
     # how it does that
 
@@ -421,7 +442,7 @@ def _copy(folder: Folder) -> Folder:
         if isinstance(node, Folder):
             names[name] = _copy(node)
         else:
-            names[name] = File(bytearray(node.content), bytes(node.content))
+            names[name] = File(bytearray(node.content), bytes(node.content), [], node.written)
     return Folder(names, dict(names))
 
 

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import types
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -78,9 +80,20 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no others
             raise AttributeError(f"module 'rota' has no attribute {name!r}")
         if name == "Broker" and (problem := importlib.import_module("rota.broker").missing()):
             raise importlib.import_module("rota.errors").Unreachable(problem)
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-        globals()[name] = value
+        value = globals()[name] = getattr(_loaded(_HOMES[name]), name)
         return value
+
+    def _loaded(module: str) -> types.ModuleType:
+        """Without the collector, which would look through hundreds of new classes again and again,
+        for a tenth of the time that a broker takes to be there.
+        """
+        if not gc.isenabled():
+            return importlib.import_module(module)
+        gc.disable()
+        try:
+            return importlib.import_module(module)
+        finally:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

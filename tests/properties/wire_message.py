@@ -36,6 +36,26 @@ def some_message(made: type[Record], version: int, rng: random.Random) -> Any:
     return _record(made, made, version, rng)
 
 
+def full_message(made: type[Record], version: int, rng: random.Random) -> Any:
+    """One whose arrays all have elements, and none is null."""
+    message = some_message(made, version, rng)
+    _fill(made, message, version, rng)
+    return message
+
+
+def _fill(top: type[Record], message: Any, version: int, rng: random.Random) -> None:
+    for field in message.STRUCT.fields:
+        if version not in field.versions:
+            continue
+        found = getattr(message, field.name)
+        if field.array and not found:
+            found = [_one(top, field, version, rng) for _ in range(2)]
+            setattr(message, field.name, found)
+        for each in found if isinstance(found, list) else [found]:
+            if isinstance(each, Record):
+                _fill(top, each, version, rng)
+
+
 def _record(top: type[Record], made: type[Record], version: int, rng: random.Random) -> Any:
     found = made()
     for field in made.STRUCT.fields:

@@ -42,7 +42,7 @@ from rota.broker.means import Means
 from rota.broker.node import Node
 from rota.broker.opening import open_topics
 from rota.broker.part import Parts
-from rota.broker.topics import Topic
+from rota.broker.topic import Topic
 from rota.errors import Code
 from rota.formats.batch import Codec, Record, encode
 from rota.model.config import BrokerConfig, TopicConfig

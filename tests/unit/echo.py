@@ -70,7 +70,7 @@ class Echo:
     def trusts(self, connection: ConnectionId) -> bool:
         return not self.login_needed or connection in self.trusted
 
-    def next_alarm(self) -> int | None:
+    def next_alarm(self, slack: int = 0) -> int | None:
         return min(self.alarms)[0] if self.alarms else None
 
     def _answer(self, who: ConnectionId, frame: bytes, now: int) -> list[Command]:

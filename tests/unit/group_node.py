@@ -127,8 +127,11 @@ class GroupNode:
         return peer
 
     def happen(self, event: Event) -> None:
+        """What is due at once because of it happens too, as the shell would see to."""
         for command in self.node.handle(event, self.now):
             self._do(command)
+        if (at := self.node.next_alarm()) is not None and at <= self.now:
+            self.happen(Woken())
 
     def advance(self, milliseconds: int) -> None:
         """Lets time pass, with a stop at each alarm, and what is left to say be said."""

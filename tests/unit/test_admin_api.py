@@ -179,17 +179,6 @@ def test_a_topic_is_deleted_by_its_id() -> None:
     assert metadata(node.restart()).topics == []
 
 
-def test_the_topic_of_the_groups_is_neither_deleted_nor_grown() -> None:
-    node = AdminNode(config=BrokerConfig(offsets_partitions=2))
-    node.topics.journal(node.store.now)
-    (deleted,) = ask(node, "DeleteTopics", 5, topic_names=["__consumer_offsets"]).responses
-    assert deleted.error_code == Code.INVALID_REQUEST
-    more = {"name": "__consumer_offsets", "count": 9, "assignments": None}
-    (grown,) = ask(node, "CreatePartitions", 3, topics=[more], timeout_ms=1).results
-    assert grown.error_code == Code.INVALID_REQUEST
-    assert node.restart().topics.journal(node.store.now).partitions == 2
-
-
 @pytest.mark.parametrize("factor", [2, 3, 32_767])
 def test_more_replicas_than_nodes_are_refused(factor: int) -> None:
     topic = {"name": "t", "num_partitions": 1, "replication_factor": factor}

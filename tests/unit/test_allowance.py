@@ -5,7 +5,9 @@ from __future__ import annotations
 import struct
 
 import pytest
+from kafka.protocol.consumer import ListOffsetsRequest
 
+from rota.broker.handlers.list_offsets import SLICE
 from rota.errors import Code, FormatError, Refused
 from rota.formats.batch import Codec, Record, decode, encode, records
 from rota.formats.batch.checksum import checksum
@@ -105,6 +107,74 @@ def test_a_wrong_time_is_no_way_around(node: DataNode, peer: Peer) -> None:
     assert answer.error_code == Code.MESSAGE_TOO_LARGE
 
 
+def times(peer: Peer, topic: str, partitions: int, time: int = START) -> None:
+    """Asks for the offset of a time, in each partition."""
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    asked = [
+        kind.ListOffsetsPartition(partition_index=each, current_leader_epoch=-1, timestamp=time)
+        for each in range(partitions)
+    ]
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[kind(name=topic, partitions=asked)], timeout_ms=0
+    )
+    peer.send(request, 9)
+
+
+def answered(peer: Peer) -> list[tuple[int, int]]:
+    """Each partition's error and offset."""
+    return [
+        (each.error_code, each.offset)
+        for topic in peer.answer().topics
+        for each in topic.partitions
+    ]
+
+
+def test_others_get_their_turn_while_offsets_are_looked_up_by_time(node: DataNode) -> None:
+    node.topic("plain", 4)
+    asking, other = node.connect(), node.connect()
+    for each in range(4):
+        other.store(one_of(SLICE), topic="plain", partition=each)
+    times(asking, "plain", 4)
+    times(other, "plain", 4, time=-1)
+    assert (asking.waits, answered(other)) == (True, [(0, 1)] * 4)
+    node.advance(0)
+    assert answered(asking) == [(0, 0)] * 4
+
+
+def test_a_client_that_is_gone_is_not_looked_up_for(node: DataNode) -> None:
+    node.topic("plain", 4)
+    asking = node.connect()
+    for each in range(4):
+        asking.store(one_of(SLICE), topic="plain", partition=each)
+    times(asking, "plain", 4)
+    asking.hang_up()
+    assert not node.node.behind
+
+
+@pytest.mark.parametrize("time", [START, -3], ids=["by time", "the newest"])
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
+def test_a_bomb_is_not_looked_into_for_a_time(node: DataNode, bomb: bytes, time: int) -> None:
+    node.topic("plain", 1)
+    peer = node.connect()
+    peer.store(bomb, topic="plain")
+    times(peer, "plain", 1, time)
+    node.advance(0)
+    assert answered(peer) == [(Code.MESSAGE_TOO_LARGE, -1)]
+    assert "plain-0: no offset was found by time" in node.lines[-1]
+
+
+def test_batches_that_lie_about_their_time_are_not_all_looked_into(node: DataNode) -> None:
+    node.topic("plain", 1)
+    peer = node.connect()
+    liar = bytearray(one_of(BASE // 2))
+    struct.pack_into(">q", liar, 35, START + 10)
+    CHECKSUM.pack_into(liar, CHECKSUM_AT, checksum(memoryview(liar)[ATTRIBUTES_AT:]))
+    peer.store(*[bytes(liar)] * 6, topic="plain")
+    times(peer, "plain", 1, START + 10)
+    node.advance(0)
+    assert answered(peer) == [(Code.MESSAGE_TOO_LARGE, -1)]
+
+
 def test_an_allowance_grows_with_what_was_sent() -> None:
     batch = encode([Record(0, START, b"k", b"v")], codec=Codec.ZSTD)
     allowance = Allowance(1_000)
@@ -150,6 +220,21 @@ def test_compaction_reads_large_batches_alone_and_small_ones_together(
     assert not any("not compacted" in line for line in node.lines)
     kept = [record.offset for record in _records(peer)]
     assert kept == [2]
+
+
+def test_a_bomb_from_before_a_topic_was_compacted_stops_nothing_but_its_compaction(
+    node: DataNode,
+) -> None:
+    node.topic("plain", 1, segment_bytes=str(1 << 20))
+    peer = node.connect()
+    peer.store(BOMBS["records"], topic="plain")
+    log = node.topics.log("plain", 0)
+    assert log is not None
+    log.roll(node.now)
+    node.topics.configure("plain", {"cleanup.policy": "compact"}, node.now)
+    node.topics.housekeep(node.now)
+    assert [line for line in node.lines if "plain-0 is not compacted any more" in line]
+    assert peer.store(one_of(1), topic="plain") == [log.end - 1]
 
 
 def _records(peer: Peer) -> list[Record]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.broker.clock import Clock
+from rota.broker.clock import PROOF, Clock, steady_seconds
 
 
 class Machine:
@@ -38,11 +40,48 @@ def test_a_clock_set_back_stops_no_timer() -> None:
     assert clock.now() == 1_000_010_000
 
 
-def test_after_a_sleep_it_follows() -> None:
+def test_a_clock_that_stays_ahead_is_followed() -> None:
     machine = Machine()
     clock = machine.clock()
     machine.wall += 7_200  # the steady clock has slept too
-    assert clock.now() == 1_007_200_000
+    assert clock.now() == 1_000_000_000
+    machine.pass_by(PROOF / 1_000 - 1)
+    assert clock.now() == 1_000_004_000
+    machine.pass_by(1)
+    assert clock.now() == 1_007_205_000
+    machine.pass_by(60)
+    assert clock.now() == 1_007_265_000
+
+
+def test_a_clock_that_is_ahead_for_a_look_is_not_followed() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    for _ in range(20):
+        machine.wall += 3 * 86_400
+        clock.now()
+        machine.wall -= 3 * 86_400
+        machine.pass_by(1)
+        clock.wait(clock.now() + 5)
+    assert clock.now() == 1_000_020_000
+
+
+def test_a_clock_that_is_ahead_by_something_else_each_time_is_not_followed() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    for _ in range(20):
+        machine.wall += 3_600
+        machine.pass_by(1)
+        clock.now()
+    assert clock.now() == 1_000_020_000
+    machine.pass_by(PROOF / 1_000)
+    assert clock.now() == 1_000_000_000 + 20 * 3_601_000 + PROOF
+
+
+def test_a_sleep_counts_at_once_where_the_machine_can_tell() -> None:
+    before = steady_seconds()
+    assert before <= steady_seconds()
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        assert before <= time.clock_gettime(time.CLOCK_BOOTTIME) <= steady_seconds()
 
 
 def test_frozen_it_moves_only_by_hand() -> None:

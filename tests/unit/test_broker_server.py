@@ -11,6 +11,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -250,6 +251,113 @@ def test_what_is_announced_takes_no_memory_before_it_comes() -> None:
         assert peak < 24 * MIB
 
 
+def under_way(server: Serving) -> tuple[int, int]:
+    """Bytes that are counted for requests, and connections that are looked after."""
+    return server.run(lambda one: (one.intake.taken, len(one.intake._marks)))
+
+
+def test_unfinished_requests_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not read on, but for one at a time; who stands still makes room by going."""
+    monkeypatch.setattr("rota.broker.intake.MOST", 20 * MIB)
+    monkeypatch.setattr("rota.broker.intake.STALLED", 0.2)
+    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 0.6)
+    beginning, request = framed(bytes(9 * MIB))[: 8 * MIB], framed(b"=" * 5 * MIB)
+    with serving(BrokerConfig(max_request_bytes=10 * MIB)) as server:
+        tracemalloc.start()
+        with ThreadPoolExecutor(30) as pool:
+            stalled = [server.connect() for _ in range(16)]
+            for client in stalled:
+                pool.submit(client.sendall, beginning)
+            with server.connect() as small:
+                small.sendall(framed(b"=served all along"))
+                assert read_frame(small) == b"=served all along"
+            honest = [server.connect() for _ in range(6)]
+            for client in honest:
+                pool.submit(client.sendall, request)
+            assert [len(read_frame(client)) for client in honest] == [5 * MIB] * 6
+            until(server, 17, Closed)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 100 * MIB  # with the answers; 144 in requests alone without a limit
+        assert any("bytes of a request came in" in line for line in server.lines)
+        assert under_way(server) == (0, 0)
+        for client in (*stalled, *honest):
+            client.close()
+
+
+def test_all_requests_get_done_however_little_room_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rota.broker.intake.MOST", MIB)
+    with serving(BrokerConfig(max_request_bytes=4 * MIB)) as server:
+        bodies = [b"=" * size for size in (3 * MIB, 100, 4 * MIB, 300_000, 2 * MIB, 1)] * 3
+
+        def ask(body: bytes) -> int:
+            with server.connect() as client:
+                client.sendall(framed(body) + framed(body[:1_000]))
+                return len(read_frame(client)) + len(read_frame(client))
+
+        with ThreadPoolExecutor(len(bodies)) as pool:
+            answers = list(pool.map(ask, bodies))
+        assert answers == [len(body) + len(body[:1_000]) for body in bodies]
+        until(server, len(bodies), Closed)
+        assert under_way(server) == (0, 0)
+        assert server.lines == []
+
+
+def test_a_request_that_dribbles_is_given_up_and_a_slow_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rota.broker.intake.STALLED", 0.1)
+    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 0.5)
+    monkeypatch.setattr("rota.broker.intake.PACE", 1_000)
+    with serving() as server, server.connect() as dribbling, server.connect() as slow:
+        whole = framed(b"=" * 40_000)
+        for client in (dribbling, slow):
+            client.sendall(whole[:1_000])
+        for at in range(1_000, len(whole), 2_000):  # 2 s, four times what a pause may last
+            slow.sendall(whole[at : at + 2_000])
+            with suppress(OSError):
+                dribbling.sendall(whole[at : at + 10])
+            time.sleep(0.1)
+        assert len(read_frame(slow)) == 40_000
+        assert is_closed(dribbling)
+        (line,) = server.lines
+        assert "bytes of a request came in" in line
+
+
+def test_a_request_behind_one_that_waits_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the broker that does not read on."""
+    monkeypatch.setattr("rota.broker.intake.STALLED", 0.05)
+    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 0.1)
+    with serving() as server, server.connect() as waiting, server.connect() as other:
+        rest = framed(b"=" * 10_000)
+        waiting.sendall(framed(b"hold") + rest[:50])
+        until(server, 1, Received)
+        time.sleep(0.5)
+        other.sendall(framed(b"free"))
+        assert read_frame(other) == b"freed"
+        waiting.sendall(rest[50:])
+        assert read_frame(waiting) == b"freed"
+        assert len(read_frame(waiting)) == 10_000
+
+
+def test_a_login_may_not_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rota.broker.connection.LOGIN", 0.3)
+    with serving() as server:
+        server.core.login_needed = True
+        with server.connect() as stranger, server.connect() as client:
+            client.sendall(framed(b"login"))
+            assert read_frame(client) == b"welcome"
+            stranger.sendall(framed(b"=who are you"))
+            assert read_frame(stranger) == b"=who are you"
+            assert is_closed(stranger)
+            client.sendall(framed(b"=still in"))
+            assert read_frame(client) == b"=still in"
+        (line,) = server.lines
+        assert "nobody has logged in within 0.3 seconds" in line
+
+
 # Strangers
 
 
@@ -476,6 +584,22 @@ def test_tls(authority: trustme.CA, secure: Serving) -> None:
         assert read_frame(client) == b"=secret"
         assert read_frame(client) == b"=" * (3 * MIB)
         assert len(read_frame(client)) == 20_000_000
+
+
+def test_requests_over_tls_get_done_however_little_room_there_is(
+    authority: trustme.CA, secure: Serving
+) -> None:
+    most = secure.run(lambda one: one.intake.most)
+    secure.run(lambda one: setattr(one.intake, "most", 100_000))
+
+    def ask(size: int) -> int:
+        with trusting(authority, secure) as client:
+            client.sendall(framed(b"=" * size))
+            return len(read_frame(client))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, [MIB] * 8)) == [MIB] * 8
+    secure.run(lambda one: setattr(one.intake, "most", most))
 
 
 def test_the_end_of_tls_is_met(authority: trustme.CA, secure: Serving) -> None:

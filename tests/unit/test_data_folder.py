@@ -206,25 +206,45 @@ def test_checkpoints_are_kafkas_and_outlive_a_crash() -> None:
     assert folder.cleaner_points == {}
 
 
-def test_any_flipped_bit_in_a_checkpoint_is_said_and_it_is_taken_for_missing() -> None:
+@pytest.mark.parametrize("path", [LOG_STARTS, f"{LOG_STARTS}.copy"])
+def test_any_flipped_bit_in_a_checkpoint_is_said_and_does_no_harm(path: str) -> None:
+    """One that brings deleted records back would break a promise."""
+    starts = {("orders", 0): 7, ("bills", 0): 1}
     whole = FaultyDisk()
-    opened(whole).save_checkpoints(POINTS, {})
-    for bit in range(8 * len(whole.content(RECOVERY_POINTS))):
+    folder = opened(whole)
+    folder.save_checkpoints({}, {("orders", 0): 3})
+    folder.save_checkpoints({}, starts)
+    for bit in range(8 * len(whole.content(path))):
         disk, said = whole.kill(), list[str]()
-        disk.flip(RECOVERY_POINTS, bit)
-        assert opened(disk, said).recovery_points == {}
+        disk.flip(path, bit)
+        assert opened(disk, said).log_starts == starts
         assert len(said) == 1
-        assert said[0].startswith(f"{RECOVERY_POINTS}: ")
+        assert said[0].startswith(f"{path}: ")
+        assert opened(disk).log_starts == starts  # it was written anew: nothing more to say
 
 
-def test_a_flipped_bit_in_its_checksum_does_no_harm() -> None:
-    whole = FaultyDisk()
-    opened(whole).save_checkpoints(POINTS, {})
-    for bit in range(8 * len(whole.content(f"{RECOVERY_POINTS}.crc32c"))):
-        disk, said = whole.kill(), list[str]()
-        disk.flip(f"{RECOVERY_POINTS}.crc32c", bit)
-        assert opened(disk, said).recovery_points == POINTS
-        assert len(said) == 1
+@pytest.mark.parametrize("path", [LOG_STARTS, f"{LOG_STARTS}.copy"])
+def test_a_lost_or_unreadable_checkpoint_is_made_up_for_by_the_other(path: str) -> None:
+    for fault in ("remove", "read"):
+        disk, said = FaultyDisk(), list[str]()
+        opened(disk).save_checkpoints({}, {("orders", 0): 3})
+        if fault == "remove":
+            disk.remove(path)
+        else:
+            disk.refuse("read", path)
+        assert opened(disk, said).log_starts == {("orders", 0): 3}
+
+
+def test_a_checkpoint_damaged_while_it_is_in_use_does_not_count_after_a_crash() -> None:
+    for seed in range(20):
+        disk, said = FaultyDisk(seed), list[str]()
+        folder = opened(disk)
+        folder.save_checkpoints({}, {("orders", 0): 3})
+        disk.flip(LOG_STARTS, 8 * len("0\n1\norders 0 "))
+        disk.stop_at(1)
+        with pytest.raises(Stopped):
+            folder.save_checkpoints({}, {("orders", 0): 4})
+        assert opened(disk.crash(), said).log_starts == {("orders", 0): 4}
 
 
 def test_a_crash_at_any_step_leaves_old_checkpoints_or_new() -> None:
@@ -447,6 +467,44 @@ def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:
     lock.release()
     lock.release()
     Lock(tmp_path / "data").release()
+
+
+POSIX_LOCK = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("held", flush=True)
+sys.stdin.read()
+"""
+"""What a Kafka does with the file, as Java's locks are POSIX's."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Java's locks are heeded on Linux only")
+def test_a_folder_that_a_kafka_has_is_in_use(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_bytes(b"")
+    command = [sys.executable, "-c", POSIX_LOCK, str(tmp_path / LOCK)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as kafka:
+        assert kafka.stdout is not None
+        assert kafka.stdout.readline() == b"held\n"
+        with pytest.raises(Unreachable, match="is in use by another process"):
+            Lock(tmp_path)
+        kafka.communicate()
+    lock = Lock(tmp_path)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert b"BlockingIOError" in done.stderr
+    lock.release()
+    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+
+
+def test_a_folder_has_one_user_at_a_time_on_other_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    lock = Lock(tmp_path)
+    with pytest.raises(Unreachable, match="is in use by process"):
+        Lock(tmp_path)
+    lock.release()
+    Lock(tmp_path).release()
 
 
 def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 
@@ -45,6 +46,20 @@ def test_a_file_is_written_read_cut_and_replaced(tmp_path: Path) -> None:
     disk.sync("deep/folder/a")
     disk.sync("deep/folder")
     disk.sync("")
+    disk.close()
+
+
+def test_when_a_file_was_written_is_known(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    disk.make("t-0")
+    disk.append("t-0/a", b"old")
+    os.utime(tmp_path / "t-0/a", ns=(0, NOW * 1_000_000 + 999_999))
+    assert disk.written("t-0/a") == NOW
+    disk.append("t-0/a", b"new")
+    later = disk.written("t-0/a")
+    assert later is not None
+    assert later > NOW
+    assert disk.written("t-0") is disk.written("t-0/b") is disk.written("t-0/a/b") is None
     disk.close()
 
 
@@ -93,6 +108,36 @@ def test_files_are_closed_where_the_process_may_not_open_more(tmp_path: Path) ->
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         disk.close()
+
+
+def test_many_files_are_synced_together(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path, open_files=10)
+    paths = [f"t-{number}" for number in range(60)]
+    for path in paths:
+        disk.make(path)
+        disk.append(f"{path}/a", b"x")
+    assert disk.sync_all([*paths, *(f"{path}/a" for path in paths), ""]) == {}
+    assert disk.sync_all([]) == {}
+    ((path, problem),) = disk.sync_all([*paths, "absent"]).items()
+    assert (path, str(problem)) == ("absent", "absent: No such file or directory")
+    disk.close()
+
+
+def test_files_are_synced_where_the_process_may_not_open_more(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    paths = [str(number) for number in range(30)]
+    for path in paths:
+        disk.append(path, b"x")
+    for path in paths[20:]:
+        disk.replace(path, b"y")  # these are not open
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, open_files())), hard))
+    try:
+        assert disk.sync_all(paths) == {}
+        disk.sync(paths[-1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    disk.close()
 
 
 def test_a_replacement_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

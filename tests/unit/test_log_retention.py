@@ -10,6 +10,7 @@ from rota.storage.log import Log
 from tests.faulty_disk import FaultyDisk
 from tests.partition import NOW, Told, create, log_files, reopen, sent, values
 
+MINUTE = 60_000
 HOUR = 3_600_000
 
 
@@ -62,6 +63,30 @@ def test_without_times_segments_age_from_when_they_were_written() -> None:
     log.roll(NOW)
     assert log.delete_old(NOW + 2 * HOUR) == 0
     assert log.delete_old(NOW + 2 * HOUR + 1) == 1
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["killed", "power cut"])
+def test_without_times_segments_age_across_restarts(crash: bool) -> None:
+    disk, config = FaultyDisk(), TopicConfig(retention=HOUR)
+    disk.now = NOW
+    log = create(disk, config=config)
+    log.append(sent(b"a", at=-1), NOW)
+    log.roll(NOW)
+    log.flush()
+    for minutes in (20, 40, 60):
+        disk = disk.crash(least=True) if crash else disk.kill()
+        log = reopen(disk, config=config, now=NOW + minutes * MINUTE)
+        assert log.delete_old(NOW + minutes * MINUTE) == 0
+    assert log.delete_old(NOW + HOUR + 1) == 1
+
+
+def test_a_file_of_the_future_is_of_now() -> None:
+    disk, config = FaultyDisk(), TopicConfig(retention=HOUR)
+    disk.now = NOW + 100 * HOUR
+    create(disk, config=config).append(sent(b"a", at=-1), NOW)
+    log = reopen(disk.kill(), config=config)
+    assert log.delete_old(NOW + HOUR) == 0
+    assert log.delete_old(NOW + HOUR + 1) == 1
 
 
 def test_segments_go_while_there_is_more_than_wanted() -> None:

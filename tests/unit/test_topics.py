@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rota.broker.topics import MOST_PARTITIONS, deleted_name
-from rota.errors import Code, DiskError, Refused, Unreachable
+from rota.broker.handlers.partition import log_of
+from rota.broker.topic import MOST_PARTITIONS, deleted_name
+from rota.errors import Code, DiskError, Refused
 from rota.model.config import BrokerConfig, TopicConfig
 from rota.storage.disk import RealDisk
 from tests.faulty_disk import FaultyDisk
+from tests.partition import sent, values
 from tests.unit.topic_store import NOW, Store
 
 
@@ -28,7 +30,9 @@ def test_a_topic_is_found_by_its_name_and_its_id() -> None:
     assert store.topics.log("orders", 2) is topic.logs[2]
     assert store.topics.log("orders", 3) is store.topics.log("orders", -1) is None
     assert store.topics.get("absent") is store.topics.by_id(bytes(16)) is None
-    assert store.folders() == {"orders-0", "orders-1", "orders-2"}
+    assert store.folders() == {"orders-2"}  # the others have theirs with their first record
+    store.write("orders", 0, b"a")
+    assert store.folders() == {"orders-0", "orders-2"}
 
 
 def test_topics_come_in_the_order_of_their_names() -> None:
@@ -310,6 +314,59 @@ def test_a_producer_id_is_never_given_twice() -> None:
     assert len(set(given)) == len(given)
 
 
+def test_a_producer_id_that_a_log_knows_is_not_given_again() -> None:
+    """As after the loss of the catalogue, or where a Kafka had given it."""
+    store = Store()
+    store.topics.create("orders", 2, {}, NOW)
+    batch = sent(b"a", producer_id=70_000, producer_epoch=0, base_sequence=0)
+    store.topics.append("orders", 1, batch, NOW)
+    assert store.restart().topics.new_producer_id() == 70_001
+    assert store.stop().topics.new_producer_id() > 70_001
+
+
+def under_compaction(store: Store) -> None:
+    """A topic whose compaction has begun, and has not ended."""
+    settings = {
+        "cleanup.policy": "compact",
+        "internal.segment.bytes": "400",
+        "min.cleanable.dirty.ratio": "0.01",
+    }
+    store.topics.create("orders", 1, settings, NOW)
+    for _ in range(20):
+        store.write("orders", 0, b"a", b"b")
+    store.wait(BrokerConfig().cleaner_backoff)
+    assert store.folder.cleaner_points == {}
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["gone", "made anew"])
+def test_the_compaction_of_a_topic_ends_with_it(anew: bool) -> None:
+    store = Store()
+    under_compaction(store)
+    store.topics.delete("orders", store.now)
+    if anew:
+        store.topics.create("orders", 1, {}, store.now)
+        store.write("orders", 0, b"new")
+    store.wait(10 * BrokerConfig().cleaner_backoff)
+    assert store.said == []
+    assert store.folder.cleaner_points == {}
+    assert store.folders() == ({"orders-0"} if anew else set())
+    if anew:
+        log = store.topics.log("orders", 0)
+        assert log is not None
+        assert values(log) == [(0, b"new")]
+        assert not any(
+            ".cleaned" in name or ".swap" in name for name in store.disk.names("orders-0")
+        )
+
+
+def test_a_compaction_that_is_not_disturbed_ends_by_itself() -> None:
+    store = Store()
+    under_compaction(store)
+    store.wait(10 * BrokerConfig().cleaner_backoff)
+    assert store.folder.cleaner_points[("orders", 0)] > 0
+    assert store.said == []
+
+
 # What a start finds
 
 
@@ -318,6 +375,7 @@ def test_a_missing_folder_is_made_anew_and_said() -> None:
     store.topics.create("orders", 2, {}, NOW)
     store.write("orders", 0, b"a")
     store.write("orders", 1, b"a")
+    store.wait(BrokerConfig().checkpoint_interval)
     store.disk.remove("orders-1")
     again = store.restart()
     assert again.ends() == {"orders": [1, 0]}
@@ -339,7 +397,7 @@ def test_a_stray_folder_with_records_is_left_alone_and_said() -> None:
     assert refusal(error) is Code.KAFKA_STORAGE_ERROR
     with pytest.raises(Refused, match="lost-0 is in the way"):
         again.topics.create("lost", 1, {}, NOW)
-    assert again.folders() == {"lost-0", "orders-0"}
+    assert again.folders() == {"lost-0"}
 
 
 def test_strangers_files_are_left_alone(tmp_path: Path) -> None:
@@ -353,14 +411,112 @@ def test_strangers_files_are_left_alone(tmp_path: Path) -> None:
     assert (again.ends(), again.said) == ({}, [])
 
 
-def test_a_folder_of_another_topic_stops_the_start() -> None:
+def foreign() -> Store:
+    """One partition has the folder of another topic in place of its own, whose start was 1."""
     store = Store()
+    for name in ("orders", "other"):
+        store.topics.create(name, 2, {}, NOW)
+        for _ in range(4):
+            store.ids()  # ids that are not one character from each other
+    store.write("orders", 0, b"a")
+    store.write("orders", 1, b"b", b"c")
+    store.write("other", 0, b"d", b"e", b"f")
+    store.topics.delete_before("orders", 1, 1, NOW)
+    store.disk.rename("orders-1", "put.aside")
+    store.disk.rename("other-0", "orders-1")
+    return store.restart()
+
+
+def test_a_folder_of_another_topic_is_not_served_but_all_others_are() -> None:
+    store = foreign()
+    assert any(
+        "the partition orders-1 is offline: the folder orders-1 is of" in each
+        for each in store.said
+    )
+    log = store.topics.log("orders", 1)
+    assert log is not None
+    for act in (
+        lambda: store.write("orders", 1, b"g"),
+        lambda: log.read(0, 1000),
+        lambda: log_of(store.topics.get("orders"), 1),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(Refused, match="of another topic") as error:
+            act()
+        assert refusal(error) is Code.KAFKA_STORAGE_ERROR
+    store.write("orders", 0, b"g")
+    assert store.ends()["orders"] == [2, 0]
+
+
+def test_a_folder_that_is_put_back_is_as_it_was() -> None:
+    store = foreign()
+    again = store.stop()
+    again.topics.close(NOW)
+    again.disk.rename("orders-1", "other-0")
+    again.disk.rename("put.aside", "orders-1")
+    last = again.restart()
+    log = last.topics.log("orders", 1)
+    assert log is not None
+    assert (log.start, log.end, last.ends()["other"]) == (1, 2, [3, 0])
+
+
+def test_a_folder_of_another_topic_outlives_the_deletion_of_this_one() -> None:
+    store = foreign()
+    store.topics.delete("orders", NOW)
+    store.wait(60_000)
+    assert "orders-1" in store.folders()
+    assert "orders-0" not in store.folders()
+    with pytest.raises(Refused, match="orders-1 is in the way"):
+        store.topics.create("orders", 2, {}, NOW)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_a_flipped_bit_in_what_a_folder_says_of_its_topic_is_mended(clean: bool) -> None:
+    """The catalogue has a checksum, and knows better."""
+    disk = FaultyDisk()
+    store = Store(disk)
     store.topics.create("orders", 1, {}, NOW)
-    store.topics.create("other", 1, {}, NOW)
-    store.disk.remove("orders-0")
-    store.disk.rename("other-0", "orders-0")
-    with pytest.raises(Unreachable, match="the folder orders-0 is of another topic"):
-        store.restart()
+    store.write("orders", 0, b"a", b"b")
+    if clean:
+        store.topics.close(NOW)
+    path = "orders-0/partition.metadata"
+    right = disk.content(path)
+    for bit in range(8 * len(right)):
+        damaged = disk.kill()
+        damaged.flip(path, bit)
+        again = store.restart(damaged)
+        assert again.ends() == {"orders": [2]}
+        again.write("orders", 0, b"c")
+        if damaged.content(path) != right:  # bits that no id has: base 64 has two of them left over
+            assert again.said == []
+            continue
+        assert again.said == [f"{path}: it does not say the topic's id; it is written anew"]
+
+
+def test_what_is_in_the_way_of_a_first_record_is_not_overwritten() -> None:
+    disk = FaultyDisk()
+    store = Store(disk)
+    store.topics.create("orders", 2, {}, NOW)
+    disk.put("orders-0/00000000000000000000.log", b"someone's")
+    with pytest.raises(Refused, match="the folder orders-0 is in the way") as error:
+        store.write("orders", 0, b"a")
+    assert refusal(error) is Code.KAFKA_STORAGE_ERROR
+    assert disk.content("orders-0/00000000000000000000.log") == b"someone's"
+
+
+def test_a_first_record_is_taken_when_the_disk_works_again() -> None:
+    for operation in ("make", "append"):
+        for step in range(7):
+            disk = FaultyDisk()
+            store = Store(disk)
+            store.topics.create("orders", 2, {}, NOW)
+            disk.refuse(operation, "orders-0*", skip=step)
+            try:
+                store.write("orders", 0, b"a")
+            except DiskError:
+                disk.allow()
+                assert store.restart(disk.kill()).ends() == {"orders": [0, 0]}
+                store.write("orders", 0, b"a")
+            assert store.restart(disk.kill()).ends() == {"orders": [1, 0]}
 
 
 def test_a_log_that_cannot_be_read_stops_the_start_with_its_name() -> None:
@@ -412,7 +568,7 @@ def test_a_folder_made_anew_is_not_taken_for_the_lost_one() -> None:
     store.wait(BrokerConfig().checkpoint_interval)
     disk.remove("orders-0")
     again = store.restart(disk.kill())
-    assert again.folder.recovery_points == {("orders", 0): 0}
+    assert again.folder.recovery_points == {}
     again.write("orders", 0, b"b", b"c")
     assert again.restart().ends() == {"orders": [2]}
     log = again.restart().topics.log("orders", 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from rota.broker.means import Means
 from rota.broker.node import Node
 from rota.broker.opening import open_topics
 from rota.broker.part import INFO, WARNING, Parts
+from rota.errors import DiskError
 from rota.formats.buffer import Bytes
 from rota.storage.disk import RealDisk
 from rota.storage.folder import Lock, open_folder, survey
@@ -213,3 +214,7 @@ class FleetingDisk(RealDisk):
 
     def sync(self, path: str) -> None:
         """There is no need."""
+
+    def sync_all(self, paths: Sequence[str]) -> dict[str, DiskError]:
+        """There is no need."""
+        return {}

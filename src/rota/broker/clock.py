@@ -6,7 +6,16 @@ import time
 from collections.abc import Callable
 
 JUMP = 1_000
-"""So many milliseconds behind the machine's clock, ours has slept (a suspended laptop)."""
+"""So many milliseconds behind the machine's clock, ours is wrong, or the machine's is."""
+PROOF = 5_000
+"""So many milliseconds the machine's clock must stay ahead until it is believed."""
+
+
+def steady_seconds() -> float:
+    """Seconds that nobody can set; where the machine can tell, those of its sleep too."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
 
 
 class Clock:
@@ -14,18 +23,22 @@ class Clock:
 
     They are counted steadily from the start, so that a machine whose clock is set back does not
     stop timers and one that is corrected by little does not move them. Where the machine's clock
-    is far ahead, after a sleep, the broker follows: producers' timestamps would else be in its
-    future.
+    is far ahead, the broker follows: producers' timestamps would else be in its future. It does so
+    only once that clock was ahead by the same at every look for five seconds: a clock that is
+    wrong for a moment would leave the broker in the future until its end, and records would be
+    deleted before their time.
     """
 
     def __init__(
         self,
         wall: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.monotonic,
+        steady: Callable[[], float] = steady_seconds,
     ) -> None:
         self._wall, self._steady = wall, steady
         self._base = (wall() - steady()) * 1_000
         """What the steady clock's milliseconds are short of 1970's."""
+        self._doubt: tuple[float, float] | None = None
+        """Since when the machine's clock is ahead, on the steady one, and by how much."""
         self._added = 0.0
         """What was advanced, less what has passed while frozen."""
         self._stopped: int | None = None
@@ -64,9 +77,13 @@ class Clock:
         return int(self._exact())
 
     def _exact(self) -> float:
-        ours = self._base + self._steady() * 1_000
-        ahead = self._wall() * 1_000 - ours
-        if ahead > JUMP:
+        steady = self._steady() * 1_000
+        ahead = self._wall() * 1_000 - self._base - steady
+        if ahead <= JUMP:
+            self._doubt = None
+        elif self._doubt is None or abs(ahead - self._doubt[1]) > JUMP:
+            self._doubt = steady, ahead
+        elif steady - self._doubt[0] >= PROOF:
             self._base += ahead
-            ours += ahead
-        return ours + self._added
+            self._doubt = None
+        return self._base + steady + self._added

@@ -13,6 +13,7 @@ import sys
 from typing import Protocol
 
 from rota.broker.event import ConnectionId
+from rota.broker.intake import SPARSE, Intake
 from rota.broker.tls import HANDSHAKE, Tls
 from rota.errors import FormatError
 from rota.formats.buffer import Bytes
@@ -20,6 +21,8 @@ from rota.wire.frame import Frames
 
 BEFORE_LOGIN = 512 * 1024
 """No request is larger before its client has logged in (``sasl.server.max.receive.size``)."""
+LOGIN = 30.0
+"""Seconds a client has to log in, where it must."""
 CHUNK = 256 * 1024
 """So much of an answer is given to the socket at a time, so that little of it is copied."""
 CALM = 64 * 1024
@@ -41,6 +44,7 @@ class Host(Protocol):
     limit: int
     """Bytes of the largest request."""
     context: ssl.SSLContext | None
+    intake: Intake
     unsent: int
     """Bytes of answers that are kept for clients to read, of all connections."""
 
@@ -73,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
     """A client's connection, with TLS or without."""
 
     __slots__ = (
+        "_asked",
         "_blocked",
         "_closing",
         "_deaf",
@@ -81,15 +86,18 @@ class Connection(asyncio.BufferedProtocol):
         "_frames",
         "_host",
         "_left",
+        "_login",
         "_shaking",
         "_tls",
         "_transport",
         "_trusted",
         "_waiting",
+        "brought",
         "busy",
         "id",
         "last",
         "name",
+        "taken",
         "unsent",
     )
     _transport: asyncio.Transport
@@ -103,9 +111,16 @@ class Connection(asyncio.BufferedProtocol):
         """When bytes moved last; its host keeps it."""
         self.busy = False
         """A request of it is with the node."""
+        self._asked = 0
+        """Bytes of that request."""
+        self.taken = 0
+        """Bytes of memory for its requests; its host's intake keeps it."""
+        self.brought = 0
+        """Bytes that have come in."""
         self._frames = Frames(min(host.limit, BEFORE_LOGIN), host.scratch)
         self._tls = None if host.context is None else Tls(host.context)
         self._shaking: asyncio.TimerHandle | None = None
+        self._login: asyncio.TimerHandle | None = None
         self._trusted = False
         """Requests may be as large as is set."""
         self._left = NOTHING
@@ -137,9 +152,20 @@ class Connection(asyncio.BufferedProtocol):
     def go_on(self) -> None:
         """The next frame may come: in the loop's next round, so that all clients get their turn."""
         self.busy = False
+        self._asked = 0
         if not self._trusted:
             self._learn_trust()
         self._wish()
+        self._listen()
+
+    def read_on(self) -> None:
+        """There is room for more of its request."""
+        self._wish()
+
+    def give_up(self, reason: str) -> None:
+        """Ends the connection: its request does not come on."""
+        self._host.refused(self, reason)
+        self.abort()
 
     def go_on_waiting(self) -> None:
         """Others have read their answers."""
@@ -175,28 +201,29 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
             return
         self._learn_trust()
+        if not self._trusted:
+            self._login = self._host.loop.call_later(LOGIN, self._logged_in_too_late)
         if self._tls is not None:
             self._shaking = self._host.loop.call_later(HANDSHAKE, self._shook_too_long)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where bytes may arrive."""
-        return self._frames.room() if self._tls is None else memoryview(self._host.scratch)
+        room = self._frames.room() if self._tls is None else memoryview(self._host.scratch)
+        return room[:SPARSE] if self._host.intake.spent else room
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived."""
         self._host.stirred(self)
         if self._closing:
             return
+        self.brought += nbytes
         if self._tls is None:
             self._frames.advance(nbytes)
         else:
             self._decrypt(self._tls, memoryview(self._host.scratch)[:nbytes])
         if not self._due:
             self._next()
-        stuck = self.busy or self._blocked or self._due or self._waiting
-        if stuck and self._frames.held and not self._deaf:
-            self._deaf = True
-            self._transport.pause_reading()
+        self._listen()
 
     def eof_received(self) -> bool:
         """The client sends no more; what it sent before is still answered, if that is soon: most
@@ -227,19 +254,42 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._left = NOTHING
         self._count_unsent()
-        if self._shaking is not None:
-            self._shaking.cancel()
+        for timer in (self._shaking, self._login):
+            if timer is not None:
+                timer.cancel()
+        self._host.intake.weigh(self, 0, unfinished=False)
         self._host.closed(self)
 
     def _wish(self) -> None:
         """Asks for a turn, if there is something to do in it."""
         if not self._due and (self._frames.held or self._deaf or self._ended):
             self._due = True
-            self._host.loop.call_soon(self._next)
+            self._host.loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._due = False
+        self._next()
+        self._listen()
+
+    def _listen(self) -> None:
+        """Reads the socket, unless what has come in must wait or there is no room for more."""
+        if self._closing:
+            return
+        stuck = self.busy or self._blocked or self._due or self._waiting
+        deaf = stuck and self._frames.held > 0
+        taken = self._frames.taken + self._asked
+        if taken or self.taken:
+            unfinished = self._frames.unfinished and not stuck
+            deaf |= not self._host.intake.weigh(self, taken, unfinished=unfinished)
+        if deaf != self._deaf and not self._ended:
+            self._deaf = deaf
+            if deaf:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
 
     def _next(self) -> None:
         """Hands the next frame to the node, if there is one and it is its turn."""
-        self._due = False
         if self.busy or self._blocked or self._waiting or self._closing:
             return
         if self._frames.held and self._host.wait(self):
@@ -252,12 +302,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         if frame is not None:
             self.busy = True
+            self._asked = len(frame)
             self._host.received(self, frame)
         elif self._ended:
             self.close()
-        elif self._deaf:
-            self._deaf = False
-            self._transport.resume_reading()
 
     def _pump(self) -> None:
         """Gives the socket as much of the answer as it takes."""
@@ -290,6 +338,9 @@ class Connection(asyncio.BufferedProtocol):
         self._trusted = self._host.trusts(self)
         if self._trusted:
             self._frames.limit = self._host.limit
+            if self._login is not None:
+                self._login.cancel()
+                self._login = None
 
     def _decrypt(self, tls: Tls, data: memoryview) -> None:
         reason = ""
@@ -309,6 +360,12 @@ class Connection(asyncio.BufferedProtocol):
         elif tls.ready and self._shaking is not None:
             self._shaking.cancel()
             self._shaking = None
+
+    def _logged_in_too_late(self) -> None:
+        if self.busy:  # the broker's answer is late, not the client
+            self._login = self._host.loop.call_later(LOGIN, self._logged_in_too_late)
+        else:
+            self._refuse(f"nobody has logged in within {LOGIN:g} seconds")
 
     def _shook_too_long(self) -> None:
         self._refuse(f"no TLS handshake within {HANDSHAKE:g} seconds")

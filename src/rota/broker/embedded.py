@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import tempfile
 import time
 import weakref
@@ -125,11 +124,12 @@ class Broker:
             clock=self._clock,
             config=self._configuration.broker,
             context=self._context,
+            temporary=self._temporary,
         )
         try:
             running.start()
         except BaseException:
-            self._clear()
+            self._temporary = None
             raise
         self._running = running
         self._listening = joined(self._host, port)
@@ -140,29 +140,33 @@ class Broker:
     def stop(self) -> None:
         """Stops it in good order; nothing happens if it does not run. What was in a temporary
         folder is gone. It may be started again, and has the same port then.
+
+        :raises TimeoutError: it is still busy after a minute; it may be stopped once more
         """
-        running, self._running = self._running, None
-        if running is not None:
-            atexit.unregister(self.stop)
-            try:
-                running.stop()
-            finally:
-                if running.mine:
-                    self._clear()
+        self._stop(keep=False)
 
     def restart(self) -> None:
-        """Stops it and starts it again, at the same port and with all that it has stored."""
+        """Stops it and starts it again, at the same port and with all that it has stored.
+
+        :raises TimeoutError: as :meth:`stop`
+        """
         if self._running is None:
             raise _not_running()
-        running, self._running = self._running, None
-        atexit.unregister(self.stop)
-        running.stop(keep=True)
+        self._stop(keep=True)
         self.start()
 
-    def _clear(self) -> None:
-        temporary, self._temporary = self._temporary, None
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+    def _stop(self, *, keep: bool) -> None:
+        running = self._running
+        if running is None:
+            return
+        try:
+            running.stop(keep=keep)
+        finally:
+            if not running.alive:
+                self._running = None
+                atexit.unregister(self.stop)
+                if not keep:
+                    self._temporary = None
 
     def __enter__(self) -> Self:
         return self.start()

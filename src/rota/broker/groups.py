@@ -17,7 +17,8 @@ from typing import TypeAlias, assert_never
 
 from rota.broker import journal
 from rota.broker.alarm import Alarms
-from rota.broker.topics import Topic, Topics
+from rota.broker.topic import Topic
+from rota.broker.topics import Topics
 from rota.errors import Code, DiskError, FormatError, InputError, Refused
 from rota.formats.journal import encode
 from rota.group.coordinator import Coordinator, journal_partition
@@ -166,6 +167,7 @@ class Groups:
         log = self._topics.log(JOURNAL, shard.number)
         assert log is not None, f"{JOURNAL} has no partition {shard.number}"
         try:
+            log.check_online()
             told = journal.replay(log, partial(_take, shard))
         except (DiskError, Refused) as error:
             self._say(shard, ERROR, f"Its groups are not served, for it cannot be read: {error}")
@@ -238,6 +240,7 @@ class Groups:
         assert log is not None
         copy = Coordinator(self.config, self._new_id)
         copy.handle(LoadStarted(), now)
+        log.check_online()
         journal.replay(log, copy.replay)
         copy.handle(Loaded(), now)
         return copy
@@ -357,7 +360,9 @@ class Groups:
             case Answer(token, reply):
                 self._answer(shard, token, reply)
             case StartTimer(key, at):
-                self._alarms.start((shard.number, key), at, partial(self._ring, shard, key))
+                ring = partial(self._ring, shard, key)
+                patient = key.kind is TimerKind.RETENTION
+                self._alarms.start((shard.number, key), at, ring, patient=patient)
             case StopTimer(key):
                 self._alarms.stop((shard.number, key))
             case Append():

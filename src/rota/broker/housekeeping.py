@@ -5,12 +5,14 @@ Nothing here may end the broker: what the disk refuses is said, and tried again 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
 from rota.broker.means import Means
 from rota.errors import DiskError
+from rota.storage.checkpoint import Offsets
 from rota.storage.cleaner import Cleaner
 from rota.storage.log import Log
 
@@ -35,14 +37,14 @@ class Housekeeping:
         self._logs = logs
         self._cleaner = Cleaner(logs, means.folder, means.report)
         self._unflushed: dict[tuple[str, int], Log] = {}
-        self._deleted: list[str] = []
+        self._deleted: deque[str] = deque()
         """Folders to be removed."""
 
     def start(self, now: int) -> None:
         """Sets the first alarms."""
         self._every("retention", self._config.retention_check, self.delete_old, now)
         self._every("checkpoint", self._config.checkpoint_interval, self.checkpoint, now)
-        self._clean_at(now + self._config.cleaner_backoff)
+        self._clean_later(now)
 
     def run(self, now: int) -> None:
         """Does everything at once, due or not."""
@@ -69,7 +71,7 @@ class Housekeeping:
             work(at)
             self._every(name, interval, work, at)
 
-        self._alarms.start(("topics", name), now + interval, ring)
+        self._alarms.start(("topics", name), now + interval, ring, patient=True)
 
     @contextmanager
     def _said(self, what: str) -> Iterator[None]:
@@ -99,43 +101,47 @@ class Housekeeping:
         points: dict[tuple[str, int], int] = {}
         starts: dict[tuple[str, int], int] = {}
         for name, partition, log in self._logs():
-            points[name, partition] = log.recovery_point
-            if log.start > 0:
-                starts[name, partition] = log.start
+            where = (name, partition)
+            if log.offline is not None:  # it may be brought back
+                points.update(_of(where, self._folder.recovery_points))
+                starts.update(_of(where, self._folder.log_starts))
+            elif log.made:
+                points[where] = log.recovery_point
+                if log.start > 0:
+                    starts[where] = log.start
         if (points, starts) != (self._folder.recovery_points, self._folder.log_starts):
             self._folder.save_checkpoints(points, starts)
 
-    def forget_points(self, name: str) -> None:
-        """Nothing is known any more of a deleted topic: one that is made anew has its name.
+    def forget_points(self, names: frozenset[str]) -> None:
+        """Nothing is known any more of deleted topics: those that are made anew have their names.
 
-        Its records would else count as deleted, or as safe on the disk.
+        Their records would else count as deleted, or as safe on the disk.
 
         :raises DiskError: this could not be saved
         """
-        points, starts = self._folder.recovery_points, self._folder.log_starts
-        if any(topic == name for topic, _ in (*points, *starts)):
-            self._folder.save_checkpoints(
-                {where: offset for where, offset in points.items() if where[0] != name},
-                {where: offset for where, offset in starts.items() if where[0] != name},
-            )
-        cleaned = self._folder.cleaner_points
-        if any(topic == name for topic, _ in cleaned):
-            self._folder.save_cleaner_points(
-                {where: offset for where, offset in cleaned.items() if where[0] != name}
-            )
+        folder = self._folder
+        points, starts = _without(names, folder.recovery_points), _without(names, folder.log_starts)
+        if (points, starts) != (folder.recovery_points, folder.log_starts):
+            folder.save_checkpoints(points, starts)
+        cleaned = _without(names, folder.cleaner_points)
+        if cleaned != folder.cleaner_points:
+            folder.save_cleaner_points(cleaned)
 
     # Compaction
 
-    def _clean_at(self, at: int) -> None:
-        self._alarms.start(("topics", "compaction"), at, self._clean)
+    def _clean_later(self, now: int) -> None:
+        at = now + self._config.cleaner_backoff
+        self._alarms.start(("topics", "compaction"), at, self._clean, patient=True)
 
-    def _clean(self, at: int) -> None:
-        more = self._cleaner.step(at)
-        self._clean_at(at + (CLEANING_PAUSE if more else self._config.cleaner_backoff))
+    def _clean(self, now: int) -> None:
+        if self._cleaner.step(now):
+            self._alarms.start(("topics", "compaction"), now + CLEANING_PAUSE, self._clean)
+        else:
+            self._clean_later(now)
 
-    def stop_cleaning(self, name: str) -> None:
-        """The topic's folders are about to go: no compaction is under way in them any more."""
-        self._cleaner.forget(name)
+    def stop_cleaning(self, names: frozenset[str]) -> None:
+        """The topics' folders are about to go: no compaction is under way in them any more."""
+        self._cleaner.forget(names)
 
     # Flushes by time
 
@@ -182,4 +188,12 @@ class Housekeeping:
             self._report(f"{folder} is removed at the next start: {error}")
             names = []
         if len(names) <= 1:
-            self._deleted.pop(0)
+            self._deleted.popleft()
+
+
+def _without(names: frozenset[str], offsets: Offsets) -> Offsets:
+    return {where: offset for where, offset in offsets.items() if where[0] not in names}
+
+
+def _of(where: tuple[str, int], offsets: Offsets) -> Offsets:
+    return {where: offsets[where]} if where in offsets else {}

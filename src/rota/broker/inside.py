@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from rota.broker.node import Node
 from rota.broker.part import Parts
-from rota.broker.topics import Topic
+from rota.broker.topic import Topic
 from rota.errors import Code, FormatError, InputError, Refused
 from rota.formats import assignment, batch, subscription
 from rota.formats.murmur import partition_of

@@ -7,15 +7,17 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from rota.broker.means import Means
-from rota.broker.topics import Topic, Topics, deleted_name, is_empty, make_log
-from rota.errors import InputError, Unreachable
+from rota.broker.topic import Topic, deleted_name, empty_log, is_empty
+from rota.broker.topics import Topics
+from rota.errors import InputError
 from rota.model.config import TopicConfig
 from rota.model.setting import topic_config
 from rota.model.topic import first_few
-from rota.storage.adoption import NOT_TOPICS, PARTITION, stated_id
+from rota.storage import owner
+from rota.storage.adoption import NOT_TOPICS, PARTITION
 from rota.storage.catalog import Entry, id_text
 from rota.storage.disk import Disk
-from rota.storage.log import METADATA, Log
+from rota.storage.log import BARE, Log
 
 _DELETED = re.compile(r".*\.[0-9a-f]{32}-delete")
 
@@ -68,28 +70,43 @@ def _carry_on_deletions(means: Means, names: frozenset[str]) -> list[str]:
 def _open_topic(means: Means, entry: Entry, names: frozenset[str], now: int) -> Topic:
     config = _config(entry, means.defaults, means.report)
     folders = [f"{entry.name}-{number}" for number in range(entry.partitions)]
-    missing = [each for each in folders if each not in names or not means.disk.names(each)]
-    if missing:
-        means.report(f"folders are missing, and made anew without records: {first_few(missing)}")
-    gone = frozenset(missing)
+    unmade = frozenset(each for each in folders if each not in names or _is_bare(means, each))
+    known = means.folder.recovery_points
+    lost = [
+        folder
+        for number, folder in enumerate(folders)
+        if folder in unmade and (entry.name, number) in known
+    ]
+    if lost:
+        means.report(f"folders are missing, and made anew without records: {first_few(lost)}")
     return Topic(
         name=entry.name,
         id=entry.id,
         overrides=MappingProxyType(dict(entry.overrides)),
         config=config,
         logs=[
-            make_log(means, folder, entry.id, config, now)
-            if folder in gone
+            empty_log(means, folder, entry.id, config, now)
+            if folder in unmade
             else _open_log(means, entry, number, config, now)
             for number, folder in enumerate(folders)
         ],
     )
 
 
+def _is_bare(means: Means, folder: str) -> bool:
+    """Is a partition's folder as it is before the first record?"""
+    return BARE.issuperset(means.disk.names(folder))
+
+
 def _open_log(means: Means, entry: Entry, number: int, config: TopicConfig, now: int) -> Log:
     where = (entry.name, number)
     name = f"{entry.name}-{number}"
-    _check_owner(means, name, entry.id)
+    problem = _check_owner(means, name, entry.id)
+    if problem is not None:
+        means.report(f"the partition {name} is offline: {problem}")
+        log = empty_log(means, name, entry.id, config, now)
+        log.offline = problem
+        return log
     return Log.open(
         means.disk,
         name,
@@ -103,24 +120,20 @@ def _open_log(means: Means, entry: Entry, number: int, config: TopicConfig, now:
     )
 
 
-def _check_owner(means: Means, folder: str, topic_id: bytes) -> None:
-    """A folder says which topic it is of; a loss of power may have taken that away."""
-    said = stated_id(means.disk, folder)
-    if said is None:
-        path = f"{folder}/{METADATA}"
-        means.report(f"{path}: it does not say the topic's id; it is written anew")
-        means.disk.replace(path, f"version: 0\ntopic_id: {id_text(topic_id)}".encode())
-    elif said == topic_id:
-        return
-    elif sum(a != b for a, b in zip(id_text(said), id_text(topic_id), strict=True)) == 1:
-        path = f"{folder}/{METADATA}"
-        means.report(f"{path}: a character of the topic's id is wrong; it is written anew")
-        means.disk.replace(path, f"version: 0\ntopic_id: {id_text(topic_id)}".encode())
-    else:
-        raise Unreachable(
-            f"the folder {folder} is of another topic: its id is {id_text(said)}, and not "
-            f"{id_text(topic_id)} as in the catalogue; move it away"
+def _check_owner(means: Means, folder: str, topic_id: bytes) -> str | None:
+    """A folder says which topic it is of, or is mended; tells if it is another's."""
+    said = owner.stated(means.disk, folder)
+    if said == topic_id:
+        return None
+    if said is not None and not owner.is_damaged(means.disk, folder, topic_id):
+        return (
+            f"the folder {folder} is of another topic, its id is {id_text(said)}, and not "
+            f"{id_text(topic_id)} as in the catalogue: put back the right one, and start again"
         )
+    path = f"{folder}/{owner.NAME}"
+    means.report(f"{path}: it does not say the topic's id; it is written anew")
+    means.disk.replace(path, owner.pack(topic_id))
+    return None
 
 
 def _config(entry: Entry, defaults: TopicConfig, report: Callable[[str], None]) -> TopicConfig:

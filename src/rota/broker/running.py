@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 import ssl
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TypeVar
 
 from rota.broker.build import Installation
@@ -22,14 +24,14 @@ from rota.errors import RotaError
 from rota.model.config import BrokerConfig
 
 T = TypeVar("T")
-PATIENCE = 10.0
-"""Seconds that a broker has to stop."""
+PATIENCE = 60.0
+"""Seconds that a broker has to stop: with thousands of partitions it writes for a while."""
 
 
 class Running:
     """A broker that runs, in a thread of its own."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, what a thread is given
         self,
         install: Callable[..., Installation],
         sockets: list[socket.socket],
@@ -37,9 +39,10 @@ class Running:
         clock: Clock,
         config: BrokerConfig,
         context: ssl.SSLContext | None,
+        temporary: Path | None,
     ) -> None:
         self._install, self._sockets, self._clock = install, sockets, clock
-        self._config, self._context = config, context
+        self._config, self._context, self._temporary = config, context, temporary
         self._process = os.getpid()
         self._wanted = True
         """Nobody has said that it shall stop."""
@@ -54,33 +57,31 @@ class Running:
             self._ready.result()
         except BaseException:
             self._end()
-            self._clear()
             raise
         _all.add(self)
-
-    @property
-    def mine(self) -> bool:
-        """It runs in this process: a child inherits the object, but not the thread."""
-        return self._process == os.getpid()
 
     def stop(self, *, keep: bool = False) -> None:
         """Ends the thread; raises what kept the broker from stopping in good order.
 
         :param keep: its folder will be used again, though it is a temporary one
+        :raises TimeoutError: it has not ended yet: it still serves, and may be stopped once more
         """
-        if not self.mine:
-            return
+        if self._process != os.getpid():
+            return  # a child has inherited the object, but not the thread
         if keep:
-            self._installed.lasting = True
-        _all.discard(self)
+            self._temporary, self._installed.lasting = None, True
         self._end()
-        self._clear()
+        if self._thread.is_alive():
+            raise TimeoutError(
+                f"the broker has not stopped in {PATIENCE:g} s: it is busy, and keeps its folder"
+            )
+        _all.discard(self)
         if self._error is not None:
             raise self._error
 
     def run(self, act: Callable[[Node, Server], T]) -> T:
         """What this gives in the broker's thread; what the node then wants done is done."""
-        if not self.mine:
+        if self._process != os.getpid():
             raise RotaError("the broker runs in the process that has started it, not in a fork")
         if threading.current_thread() is self._thread:
             return self._act(act)
@@ -137,8 +138,10 @@ class Running:
                 runner.run(self._serve())
         except BaseException as error:  # noqa: BLE001 (it is raised by stop)
             self._error = error
-            if not self._ready.done():
-                self._ready.set_exception(error)
+        finally:
+            self._clear()
+            if self._error is not None and not self._ready.done():
+                self._ready.set_exception(self._error)
 
     async def _serve(self) -> None:
         self._stopping = asyncio.Event()
@@ -156,8 +159,11 @@ class Running:
             self._installed.close(self._clock.now())
 
     def _clear(self) -> None:
+        """By the thread itself, so that nothing is taken away from under it."""
         for each in self._sockets:
             each.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 _all: weakref.WeakSet[Running] = weakref.WeakSet()

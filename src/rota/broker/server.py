@@ -28,6 +28,7 @@ from rota.broker.event import (
     Send,
     Woken,
 )
+from rota.broker.intake import Intake
 from rota.broker.repeat import Repeats
 from rota.formats.buffer import Bytes
 from rota.model.config import BrokerConfig
@@ -43,6 +44,8 @@ MOST_RECORDS = MOST_UNSENT // 2
 """Nobody is given records while so many wait: all else goes on, whoever reads too slowly."""
 STALLED = 5.0
 """Seconds without a byte read, after which a client may be closed for the sake of others."""
+ROUNDS = 200
+"""So often, what is done from time to time is done while the clock is put forward."""
 LONGEST = 86_400.0
 """Seconds: an event loop cannot wait for much longer than a day."""
 LOGGER = logging.getLogger("rota.broker")
@@ -58,8 +61,8 @@ class Core(Protocol):
     def behind(self) -> bool:
         """There are answers, as soon as there is room for them."""
 
-    def next_alarm(self) -> int | None:
-        """When something must happen by itself."""
+    def next_alarm(self, slack: int = 0) -> int | None:
+        """When something must happen by itself; what is done from time to time, so much later."""
 
     def trusts(self, connection: ConnectionId) -> bool:
         """Has this client logged in, if it must?"""
@@ -81,6 +84,7 @@ class Server:
         self.scratch = bytearray(SCRATCH)
         self.plain = bytearray(SCRATCH if context is not None else 0)
         self.limit = config.max_request_bytes
+        self.intake = Intake(self.loop, self.limit)
         self.unsent = 0
         self.context = context
         self._node = node
@@ -129,6 +133,7 @@ class Server:
         for timer in (self._alarm, self._sweep, self._relief, self._going_on):
             if timer is not None:
                 timer.cancel()
+        self.intake.close()
 
     def tell(self, event: Event) -> None:
         """Tells the node, and does what it wants done."""
@@ -154,9 +159,13 @@ class Server:
         return self._clock.now()
 
     def advance(self, milliseconds: int) -> None:
-        """Puts the clock forward; what is due until then happens in order, each at its time."""
+        """Puts the clock forward; what is due until then happens in order, each at its time.
+
+        What is done from time to time is done some hundred times, however far the clock moves.
+        """
         until = self._clock.now() + milliseconds
-        while (at := self._node.next_alarm()) is not None and at <= until:
+        slack = milliseconds // ROUNDS
+        while (at := self._node.next_alarm(slack)) is not None and at <= until:
             self._clock.move_to(at)
             self.tell(Woken())
         self._clock.move_to(until)

@@ -1,66 +1,46 @@
 """The topics of a broker: the catalogue, an open log for each partition, and who waits for them.
 
-The catalogue says which topics there are; a folder alone is not one. So a topic is made by its
-folders first and the catalogue last, and a crash in between leaves empty folders that the next
-start clears away. It is deleted by giving its folders the name of something deleted, the topic's id
-in it, then by the catalogue: a start that finds such a folder of a topic still in the catalogue
-carries the deletion on. The files themselves are removed bit by bit.
+The catalogue says which topics there are; a folder alone is not one. A topic is made by the
+catalogue, and a partition gets its folder with its first record; only the last one has it before,
+so that the folders tell the topics if the catalogue is ever lost. A crash in between leaves an
+empty folder that the next start clears away. A topic is deleted by giving its folders the name of
+something deleted, the topic's id in it, then by the catalogue: a start that finds such a folder of
+a topic still in the catalogue carries the deletion on. The files themselves are removed bit by bit.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
+from rota.broker.change import Change, carry_out, stored
 from rota.broker.housekeeping import Housekeeping
 from rota.broker.means import Means
+from rota.broker.topic import (
+    Topic,
+    Wanted,
+    check_count,
+    check_growth,
+    deleted_name,
+    empty_log,
+    is_empty,
+)
 from rota.errors import Code, DiskError, InputError, Refused
 from rota.formats.buffer import Bytes
 from rota.model.config import LONG, TopicConfig
-from rota.model.naming import FORBIDDEN, INTERNAL, JOURNAL, misname, unified
+from rota.model.naming import FORBIDDEN, JOURNAL, misname, unified
 from rota.model.setting import topic_config
 from rota.model.topic import first_few
 from rota.storage.allowance import Allowance
 from rota.storage.catalog import Entry
-from rota.storage.disk import Disk
 from rota.storage.log import Appended, Log, Pair
+from rota.storage.owner import name_folder
 
 Watcher: TypeAlias = Callable[[], None]
 """Is told that a partition has something new: records, another start, or its end."""
-FILES = re.compile(
-    r"\d{20}\.(log|index|timeindex|snapshot|txnindex)"
-    r"|(partition\.metadata|leader-epoch-checkpoint)(\.tmp)?"
-)
-"""What a partition's folder has."""
-MOST_PARTITIONS = 10_000
-"""A topic has no more; each is a folder of files."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Topic:
-    """A topic and the logs of its partitions, by their numbers."""
-
-    name: str
-    id: bytes
-    overrides: Mapping[str, str]
-    """Its own settings: Kafka's keys, and values as they were given."""
-    config: TopicConfig
-    """What holds for it."""
-    logs: list[Log]
-
-    @property
-    def partitions(self) -> int:
-        """How many it has."""
-        return len(self.logs)
-
-    @property
-    def internal(self) -> bool:
-        """It is the broker's own."""
-        return self.name in INTERNAL
 
 
 class Topics:
@@ -150,11 +130,16 @@ class Topics:
 
     def delete_before(self, name: str, partition: int, offset: int, now: int) -> None:
         """The partition begins at this offset from now on; this outlives a crash."""
-        log = self._known(name, partition)
-        log.delete_before(offset)
-        with _stored():
+        self.delete_before_all({(name, partition): offset})
+
+    def delete_before_all(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """The same for many partitions, by topic and number."""
+        for (name, partition), offset in offsets.items():
+            self._known(name, partition).delete_before(offset)
+        with stored():
             self.housekeeping.save_points()
-        self._tell(name, partition)
+        for name, partition in offsets:
+            self._tell(name, partition)
 
     def watch(self, name: str, partition: int, watcher: Watcher) -> None:
         """It is called when the partition gets records, another start, or is deleted."""
@@ -218,77 +203,143 @@ class Topics:
 
         :raises Refused: it cannot be called so, exists, has wrong settings, or the disk refuses
         """
+        return _only(self.create_all([Wanted(name, partitions, overrides)], now))
+
+    def create_all(self, wanted: Iterable[Wanted], now: int) -> list[Topic | Refused]:
+        """Makes topics; gives each, or why it was not made."""
+        there = self._there()
+        plans = [partial(self._creation, each, there, now) for each in wanted]
+        outcomes = carry_out(self._catalog, plans, self.housekeeping.forget_points)
+        self._topics = dict(sorted(self._topics.items()))
+        return outcomes
+
+    def _creation(self, wanted: Wanted, there: frozenset[str], now: int) -> Change[Topic]:
+        name = wanted.name
         self.check_name(name)
-        config = self.check_settings(overrides)
-        check_count(partitions)
-        topic_id = self.new_id()
-        topic = Topic(
-            name=name,
-            id=topic_id,
-            overrides=MappingProxyType(dict(overrides)),
-            config=config,
-            logs=[],
-        )
-        self._extend(topic, partitions, now)
-        self._topics = dict(sorted({**self._topics, name: topic}.items()))
-        self._by_id[topic_id] = topic
-        self._unified[unified(name)] = name
-        return topic
+        config = self.check_settings(wanted.overrides)
+        check_count(wanted.partitions)
+        overrides = MappingProxyType(dict(wanted.overrides))
+        topic = Topic(name=name, id=self.new_id(), overrides=overrides, config=config, logs=[])
+        growth = self._growth(topic, wanted.partitions, there, now)
+        self._unified[unified(name)] = name  # for the next one of the request, too
+
+        def undo() -> None:
+            del self._unified[unified(name)]
+            growth.undo()
+
+        def done() -> None:
+            growth.done()
+            self._topics[name] = self._by_id[topic.id] = topic
+
+        return replace(growth, undo=undo, done=done)
 
     def grow(self, name: str, count: int, now: int) -> Topic:
         """Gives a topic more partitions, so that it has ``count``.
 
         :raises Refused: there is no such topic, it has as many or more, or the disk refuses
         """
-        topic = self._topics.get(name)
-        if topic is None:
-            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-        check_growth(topic, count)
-        self._extend(topic, count, now)
-        return topic
+        return _only(self.grow_all({name: count}, now))
+
+    def grow_all(self, counts: Mapping[str, int], now: int) -> list[Topic | Refused]:
+        """Gives topics more partitions; gives each topic, or why it has no more than before."""
+        there = self._there()
+
+        def growth(name: str, count: int) -> Change[Topic]:
+            topic = self._of(name)
+            check_growth(topic, count)
+            return self._growth(topic, count, there, now)
+
+        plans = [partial(growth, name, count) for name, count in counts.items()]
+        return carry_out(self._catalog, plans, _nothing)
+
+    def _growth(self, topic: Topic, count: int, there: frozenset[str], now: int) -> Change[Topic]:
+        """Partitions up to this many; only the last one has a folder, to say how many there are."""
+        numbers = range(topic.partitions, count)
+        logs = [
+            empty_log(self._means, f"{topic.name}-{number}", topic.id, topic.config, now)
+            for number in numbers
+        ]
+        last = logs[-1].folder
+        for log in logs:
+            if log.folder in there:
+                self._clear_way(log.folder)
+        try:
+            name_folder(self._disk, last, topic.id)
+        except DiskError:
+            self._remove_empty(last)
+            raise
+        return Change(
+            topic=topic,
+            name=topic.name,
+            entry=Entry(name=topic.name, id=topic.id, partitions=count, overrides=topic.overrides),
+            undo=lambda: self._remove_empty(last),
+            done=lambda: topic.logs.extend(logs),
+        )
 
     def configure(self, name: str, overrides: Mapping[str, str], now: int) -> Topic:
         """Gives a topic these settings in place of those it had of its own.
 
         :raises Refused: there is no such topic, a setting is wrong, or the disk refuses
         """
-        topic = self._topics.get(name)
-        if topic is None:
-            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return _only(self.configure_all({name: overrides}, now))
+
+    def configure_all(
+        self, settings: Mapping[str, Mapping[str, str]], now: int
+    ) -> list[Topic | Refused]:
+        """Gives topics other settings; gives each topic, or why it keeps its own."""
+        plans = [partial(self._configuration, *each) for each in settings.items()]
+        return carry_out(self._catalog, plans, _nothing)
+
+    def _configuration(self, name: str, overrides: Mapping[str, str]) -> Change[Topic]:
+        topic = self._of(name)
         config = self.check_settings(overrides)
-        with _stored():
-            self._catalog.put(
-                Entry(name=name, id=topic.id, partitions=topic.partitions, overrides=overrides)
-            )
-        topic.overrides = MappingProxyType(dict(overrides))
-        topic.config = config
-        for log in topic.logs:
-            log.config = config
-        return topic
+
+        def done() -> None:
+            topic.overrides = MappingProxyType(dict(overrides))
+            topic.config = config
+            for log in topic.logs:
+                log.config = config
+
+        entry = Entry(name=name, id=topic.id, partitions=topic.partitions, overrides=overrides)
+        return Change(topic=topic, name=name, entry=entry, undo=lambda: None, done=done)
 
     def delete(self, name: str, now: int) -> None:
         """Deletes a topic with all its records.
 
         :raises Refused: there is no such topic, or the disk refuses
         """
-        topic = self._topics.get(name)
-        if topic is None:
-            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        _only(self.delete_all([name], now))
+
+    def delete_all(self, names: Iterable[str], now: int) -> list[Topic | Refused]:
+        """Deletes topics with all their records; gives each, or why it is still there."""
+        asked, there = tuple(names), self._there()
+        self.housekeeping.stop_cleaning(frozenset(asked))
+        plans = [partial(self._deletion, name, there, now) for name in asked]
+        return carry_out(self._catalog, plans, _nothing)
+
+    def _deletion(self, name: str, there: frozenset[str], now: int) -> Change[Topic]:
+        topic = self._of(name)
         folders = {
-            f"{name}-{number}": deleted_name(name, number, topic.id)
-            for number in range(topic.partitions)
+            log.folder: deleted_name(name, number, topic.id)
+            for number, log in enumerate(topic.logs)
+            if log.offline is None and (log.made or log.folder in there)
         }
-        self.housekeeping.stop_cleaning(name)
-        with _stored():
-            self._take_out(name, folders)
-        del self._topics[name], self._by_id[topic.id]
-        self._unified.pop(unified(name), None)
-        self.housekeeping.forget(name, topic.logs)
-        self.housekeeping.remove_later(folders.values(), now)
-        for deleted in self._deletion_watchers:
-            deleted(topic, now)
-        for number in range(topic.partitions):
-            self._tell(name, number)
+        self._rename(folders)
+
+        def done() -> None:
+            del self._topics[name], self._by_id[topic.id]
+            self._unified.pop(unified(name), None)
+            self.housekeeping.forget(name, topic.logs)
+            self.housekeeping.remove_later(folders.values(), now)
+            for deleted in self._deletion_watchers:
+                deleted(topic, now)
+            for number in range(topic.partitions):
+                self._tell(name, number)
+
+        back = {deleted: folder for folder, deleted in folders.items()}
+        return Change(
+            topic=topic, name=name, entry=None, undo=lambda: self._rename(back), done=done
+        )
 
     def journal(self, now: int) -> Topic:
         """The topic in which groups are kept; it is made on first need.
@@ -307,40 +358,28 @@ class Topics:
 
         :raises Refused: the disk refuses
         """
-        with _stored():
+        with stored():
             return self._catalog.new_producer_id()
 
-    def _extend(self, topic: Topic, count: int, now: int) -> None:
-        """Makes the folders, then saves the catalogue; if that fails, nothing is left of it."""
-        made: list[Log] = []
-        with _stored():
-            try:
-                if not topic.logs:
-                    self.housekeeping.forget_points(topic.name)
-                made.extend(self._make(topic, each, now) for each in range(topic.partitions, count))
-                self._catalog.put(
-                    Entry(
-                        name=topic.name,
-                        id=topic.id,
-                        partitions=count,
-                        overrides=topic.overrides,
-                    )
-                )
-            except (DiskError, Refused):
-                for number in range(topic.partitions, topic.partitions + len(made) + 1):
-                    self._remove_empty(f"{topic.name}-{number}")
-                raise
-        topic.logs.extend(made)
+    def _of(self, name: str) -> Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic
 
-    def _make(self, topic: Topic, number: int, now: int) -> Log:
-        folder = f"{topic.name}-{number}"
+    def _there(self) -> frozenset[str]:
+        """The names in the data folder."""
+        with stored():
+            return frozenset(self._disk.names(""))
+
+    def _clear_way(self, folder: str) -> None:
+        """Removes an empty partition's folder that is of no topic."""
         self._remove_empty(folder)
         if self._disk.names(folder):
             raise Refused(
                 Code.KAFKA_STORAGE_ERROR,
                 f"the folder {folder} is in the way: it is not of a topic in the catalogue",
             )
-        return make_log(self._means, folder, topic.id, topic.config, now)
 
     def _remove_empty(self, folder: str) -> None:
         if is_empty(self._disk, folder):
@@ -349,14 +388,13 @@ class Topics:
             except DiskError as error:
                 self._report(f"{folder}: could not be removed: {error}")
 
-    def _take_out(self, name: str, folders: Mapping[str, str]) -> None:
-        """Renames a topic's folders, then saves the catalogue; if that fails, all is as before."""
+    def _rename(self, folders: Mapping[str, str]) -> None:
+        """Gives folders other names, or none of them."""
         done: list[str] = []
         try:
-            for folder, deleted in folders.items():
-                self._disk.rename(folder, deleted)
+            for folder, new in folders.items():
+                self._disk.rename(folder, new)
                 done.append(folder)
-            self._catalog.remove(name)
         except DiskError:
             for folder in done:
                 self._disk.rename(folders[folder], folder)
@@ -374,9 +412,15 @@ class Topics:
         :raises DiskError: it is not; the next start recovers
         """
         self.housekeeping.close()
-        problem: DiskError | None = None
+        paths = {log.folder: log.unsynced() for _, _, log in self._logs()}
+        dirty = [path for unsynced in paths.values() for path in unsynced]
+        bad = self._disk.sync_all([*dirty, ""]) if dirty else {}
+        problem: DiskError | None = next(iter(bad.values()), None)
         for _, _, log in self._logs():
+            problems = [bad[path] for path in (*paths[log.folder], "") if path in bad]
             try:
+                if paths[log.folder]:
+                    log.flushed(problems)
                 log.close()
             except DiskError as error:  # the others are closed all the same
                 problem = problem or error
@@ -392,67 +436,12 @@ class Topics:
             self._folder.mark_clean()
 
 
-def check_count(partitions: int) -> None:
-    """Raises Refused if a topic cannot have so many partitions."""
-    if partitions < 1:
-        raise Refused(Code.INVALID_PARTITIONS, f"a topic cannot have {partitions} partitions")
-    if partitions > MOST_PARTITIONS:
-        raise Refused(
-            Code.INVALID_PARTITIONS,
-            f"a topic has {MOST_PARTITIONS} partitions at most here, not {partitions}",
-        )
+def _only(outcomes: list[Topic | Refused]) -> Topic:
+    (outcome,) = outcomes
+    if isinstance(outcome, Refused):
+        raise outcome
+    return outcome
 
 
-def check_growth(topic: Topic, count: int) -> None:
-    """Raises Refused if a topic cannot be given more partitions up to this many."""
-    if topic.name == JOURNAL:
-        text = f"{JOURNAL} keeps its {topic.partitions} partitions: they say where a group is"
-        raise Refused(Code.INVALID_PARTITIONS, text)
-    if count <= topic.partitions:
-        raise Refused(
-            Code.INVALID_PARTITIONS,
-            f"{topic.name!r} has {topic.partitions} partitions, and cannot be given {count}",
-        )
-    if topic.name == JOURNAL:  # a group's partition is its hash by their number
-        raise Refused(
-            Code.INVALID_PARTITIONS,
-            f"{topic.name!r} keeps its {topic.partitions} partitions: with more of them, groups "
-            "would lose their offsets",
-        )
-    check_count(count)
-
-
-def make_log(means: Means, folder: str, topic_id: bytes, config: TopicConfig, now: int) -> Log:
-    """A partition's folder, and its log without records."""
-    return Log.create(
-        means.disk,
-        folder,
-        topic_id,
-        config,
-        now=now,
-        report=means.report,
-        expiration=means.config.producer_expiration,
-    )
-
-
-def deleted_name(name: str, partition: int, topic_id: bytes) -> str:
-    """What a partition's folder is called once its topic is deleted, as in Kafka."""
-    end = f"-{partition}.{topic_id.hex()}-delete"
-    return name[: 255 - len(end)] + end
-
-
-def is_empty(disk: Disk, folder: str) -> bool:
-    """Is it a partition's folder, with files, but without a record?"""
-    names = disk.names(folder)
-    if not names or any(FILES.fullmatch(name) is None for name in names):
-        return False
-    return not any(disk.size(f"{folder}/{name}") for name in names if name.endswith(".log"))
-
-
-@contextmanager
-def _stored() -> Iterator[None]:
-    """What the disk refuses is refused to the client."""
-    try:
-        yield
-    except DiskError as error:
-        raise Refused(Code.KAFKA_STORAGE_ERROR, str(error)) from error
+def _nothing(_: frozenset[str]) -> None:
+    """Nothing else is saved before the catalogue."""

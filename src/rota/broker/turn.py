@@ -22,19 +22,22 @@ class Turns:
     """First come, first served; who is in the queue already keeps its place."""
 
     def __init__(self) -> None:
-        self._queue: OrderedDict[Hashable, Take] = OrderedDict()
+        self._queue: OrderedDict[Hashable, tuple[Take, bool]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def add(self, name: Hashable, take: Take) -> None:
-        """Asks for a turn."""
-        self._queue.setdefault(name, take)
+    def add(self, name: Hashable, take: Take, *, long: bool = False) -> None:
+        """Asks for a turn.
+
+        :param long: it is so much work that nobody else is taken up in the same event
+        """
+        self._queue.setdefault(name, (take, long))
 
     def drop(self, name: Hashable) -> None:
         """It is not wanted any more; nothing happens if it was not."""
         self._queue.pop(name, None)
 
-    def next(self) -> Take:
-        """Whose turn it is; there must be one."""
+    def next(self) -> tuple[Take, bool]:
+        """Whose turn it is, and whether it is a long one; there must be one."""
         return self._queue.popitem(last=False)[1]

@@ -149,7 +149,7 @@ def run(args: argparse.Namespace) -> bool:
     _check_exposure(args, users)
     _log(verbose=args.verbose)
     _allow_files()
-    from rota.broker.embedded import Broker  # noqa: PLC0415 (other commands do without it)
+    from rota import Broker  # noqa: PLC0415 (other commands do without it)
 
     broker = Broker(
         args.data_dir,

@@ -20,14 +20,11 @@ from rota.errors import DiskError, FormatError, InputError
 from rota.formats.batch.header import MAGIC
 from rota.model.naming import JOURNAL
 from rota.model.topic import first_few
-from rota.storage import snapshot
-from rota.storage.catalog import Entry, id_bytes, id_text
+from rota.storage import owner, snapshot
+from rota.storage.catalog import Entry, id_text
 from rota.storage.disk import Disk
 
 PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<number>0|[1-9][0-9]{0,8})")
-METADATA_FILE = "partition.metadata"
-METADATA = re.compile(r"version: 0\ntopic_id: (?P<id>[A-Za-z0-9_-]{22})\n?")
-"""What a partition's folder says of its topic."""
 SEGMENT = re.compile(r"[0-9]{20}\.log")
 NOT_TOPICS = frozenset({"__cluster_metadata"})
 """Kafka's own log of its metadata, beside the topics."""
@@ -82,7 +79,7 @@ def partition_folders(disk: Disk) -> list[str]:
         parts = PARTITION.fullmatch(name)
         if parts is not None and parts["topic"] not in NOT_TOPICS:
             inside = disk.names(name)
-            if METADATA_FILE in inside or any(SEGMENT.fullmatch(each) for each in inside):
+            if owner.NAME in inside or any(SEGMENT.fullmatch(each) for each in inside):
                 found.append(name)
     return found
 
@@ -108,7 +105,7 @@ def survey(
         topic, _, number = name.rpartition("-")
         found = seen.setdefault(topic, _Seen())
         found.numbers.add(int(number))
-        topic_id = stated_id(disk, name)
+        topic_id = owner.stated(disk, name)
         if topic_id is not None:
             found.ids.setdefault(topic_id, name)
     topics, notes = {}, list[str]()
@@ -127,15 +124,6 @@ def survey(
         topics[topic] = Entry(name=topic, id=topic_id, partitions=found.count, overrides=overrides)
     notes.append(f"{len(topics)} topics were adopted; {KEPT}")
     return Adoption(topics=topics, notes=tuple(notes))
-
-
-def stated_id(disk: Disk, folder: str) -> bytes | None:
-    """The topic's id that a partition's folder states; None: it does not."""
-    path = f"{folder}/{METADATA_FILE}"
-    size = disk.size(path)
-    text = b"" if size is None else disk.read(path, 0, size)
-    found = METADATA.fullmatch(text.decode("latin-1"))
-    return None if found is None else id_bytes(found["id"])
 
 
 def next_producer_id(disk: Disk) -> int:

@@ -25,7 +25,12 @@ class Allowance:
 
     def __init__(self, size: int) -> None:
         """:param size: of what is looked into, in bytes."""
-        self.left = BASE + TIMES * size
+        self.left = self._begun = BASE + TIMES * size
+
+    @property
+    def spent(self) -> int:
+        """How much work was done."""
+        return self._begun - self.left
 
     def decode(self, batch: Bytes, head: Head) -> Columns:
         """The records of one batch, whose checksum was compared, or what is wrong with it.

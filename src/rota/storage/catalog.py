@@ -11,7 +11,7 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -134,11 +134,17 @@ class Catalog:
 
     def put(self, entry: Entry) -> None:
         """Adds a topic, or changes what is known of it."""
-        self._change(topics=_ordered({**self.topics, entry.name: entry}))
+        self.change(put=[entry])
 
     def remove(self, name: str) -> None:
         """Takes a topic out."""
-        self._change(topics=_ordered({k: v for k, v in self.topics.items() if k != name}))
+        self.change(remove=[name])
+
+    def change(self, *, put: Iterable[Entry] = (), remove: Iterable[str] = ()) -> None:
+        """Adds topics or changes them, and takes others out, all at once."""
+        gone = frozenset(remove)
+        kept = {name: entry for name, entry in self.topics.items() if name not in gone}
+        self._change(topics=_ordered({**kept, **{each.name: each for each in put}}))
 
     def new_producer_id(self) -> int:
         """An id that was never given before, not even by a process that was killed."""
@@ -204,28 +210,31 @@ def look(disk: Disk) -> Copies:
 
 
 def pack(content: Content) -> bytes:
-    """A copy's bytes."""
+    """A copy's bytes: a line for each topic, so that it can be read by eye."""
     identity = content.identity
-    body = json.dumps(
+    head = json.dumps(
         {
             "version": content.version,
             "cluster.id": identity.cluster_id,
             "node.id": identity.node_id,
             "directory.id": identity.directory_id,
             "next.producer.id": content.next_producer_id,
-            "topics": [
-                {
-                    "name": each.name,
-                    "id": id_text(each.id),
-                    "partitions": each.partitions,
-                    "settings": dict(sorted(each.overrides.items())),
-                }
-                for each in content.topics.values()
-            ],
-        },
-        indent=1,
-    ).encode()
-    return b"rota catalogue 1, checksum %08x\n%s\n" % (checksum(body + b"\n"), body)
+        }
+    )
+    # with an indent, json does without its fast part: ten times slower for thousands of topics
+    topics = ",\n".join(
+        json.dumps(
+            {
+                "name": each.name,
+                "id": id_text(each.id),
+                "partitions": each.partitions,
+                "settings": dict(sorted(each.overrides.items())),
+            }
+        )
+        for each in content.topics.values()
+    )
+    body = f'{head[:-1]}, "topics": [\n{topics}\n]}}\n'.encode()
+    return b"rota catalogue 1, checksum %08x\n%s" % (checksum(body), body)
 
 
 def unpack(data: bytes) -> Content:

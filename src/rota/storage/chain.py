@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rota.errors import Code, Refused
 from rota.formats.buffer import Bytes
 from rota.storage import lookup, replay, transaction
+from rota.storage.allowance import Allowance
 from rota.storage.scan import Damage
 from rota.storage.segment import Segment, Stretch
 
@@ -62,24 +63,26 @@ class Chain:
             row += 1
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def first_since(self, timestamp: int, start: int) -> tuple[int, int] | None:
+    def first_since(
+        self, timestamp: int, start: int, allowance: Allowance
+    ) -> tuple[int, int] | None:
         """The offset and timestamp of the first record, from an offset on, that is not older.
 
-        :raises Refused: what must be read for that is damaged
+        :raises Refused: what must be read for that is damaged, or is too much work
         """
         for segment in self.segments:
             try:
-                found = lookup.first_since(segment, timestamp, start)
+                found = lookup.first_since(segment, timestamp, start, allowance)
             except Damage as damage:
                 raise _refused(segment, damage) from None
             if found is not None:
                 return found
         return None
 
-    def newest(self) -> tuple[int, int] | None:
+    def newest(self, allowance: Allowance) -> tuple[int, int] | None:
         """The offset and timestamp of the first record with the newest timestamp; None: no record.
 
-        :raises Refused: what must be read for that is damaged
+        :raises Refused: what must be read for that is damaged, or is too much work
         """
         best, newest = self.segments[0], -1
         for segment in self.segments:
@@ -90,7 +93,7 @@ class Chain:
             except Damage as damage:
                 raise _refused(segment, damage) from None
         try:
-            return lookup.newest_record(best)
+            return lookup.newest_record(best, allowance)
         except Damage as damage:
             raise _refused(best, damage) from None
 

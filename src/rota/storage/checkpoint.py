@@ -7,16 +7,17 @@
     orders 0 1200       topic, partition, offset
     orders 1 800
 
-That format has no checksum, and a wrong digit would hide records or bring deleted ones back. So a
-second file beside it, ``.crc32c``, has that of the content before and of the new one: it is written
-first, and what matches neither is damaged.
+That format has no checksum, and a wrong digit would hide records or bring deleted ones back. So
+there is a second file beside it, ``.copy``: a line with its own checksum and that of the content
+before, then the same content. It is written first, and what is neither the content before nor the
+new one is damaged: then the copy counts.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from rota.errors import DiskError, FormatError
 from rota.formats.batch.checksum import checksum
@@ -27,42 +28,64 @@ Offsets: TypeAlias = dict[tuple[str, int], int]
 
 VERSION = 0
 LINE = re.compile(r"(\S+) (0|[1-9]\d{0,9}) (0|[1-9]\d{0,18})")
-SUMS = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{8}) ([0-9a-f]{8})\n")
+FORM = re.compile(rb"rota checkpoint 1, checksum ([0-9a-f]{8}), before ([0-9a-f]{8})\n")
+
+
+class Copy(NamedTuple):
+    """What the second file has."""
+
+    before: int
+    """The checksum of the content before."""
+    content: bytes
+
+    def knows(self, data: bytes) -> bool:
+        """May the first file have this content?"""
+        return data == self.content or checksum(data) == self.before
 
 
 def write(disk: Disk, path: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Gives the file this content, if it has another."""
+    """Gives both files this content, if they have another."""
     data = pack(offsets)
-    size = disk.size(path)
-    # the first content has none before it that may be found: a file that is gone is missed then
-    before = data if size is None else disk.read(path, 0, size)
-    if data == before and size is not None:
+    now = _content(disk, path)
+    copy = _read_copy(disk, path)
+    if now == data and copy is not None and copy.content == data:
         return
-    sums = b"%08x %08x" % (checksum(before), checksum(data))
-    disk.replace(_sums_of(path), b"%s %08x\n" % (sums, checksum(sums)))
-    disk.replace(path, data)
+    # if the file was damaged since, its checksum must not make it count after a crash in between
+    before = now if now is not None and (copy is None or copy.knows(now)) else data
+    disk.replace(_copy_of(path), _pack_copy(before, data))
+    if now != data:
+        disk.replace(path, data)
 
 
 def read(disk: Disk, path: str, report: Callable[[str], None]) -> Offsets:
-    """The offsets; none where there is no such file, or it is damaged, which is said."""
-    size = disk.size(path)
-    if size is None:
-        if disk.size(_sums_of(path)) is not None:
-            report(f"{path}: missing, but {_sums_of(path)} is there; so nothing is known of it")
-        return {}
+    """The offsets; none where there is no file, or both are damaged.
+
+    What is damaged is said, and written anew if the other is good.
+    """
+    copy = _read_copy(disk, path)
     try:
-        data = disk.read(path, 0, size)
-        _check(disk, path, data, report)
-        return unpack(data)
+        data = _content(disk, path)
+        if data is None and copy is None:
+            return {}
+        found = unpack(_checked(data, copy))
     except (FormatError, DiskError) as error:
-        report(f"{path}: {str(error).removeprefix(f'{path}: ')}; it is taken for missing")
-        return {}
+        what = f"{path}: {str(error).removeprefix(f'{path}: ')}"
+        if copy is None:
+            report(f"{what}; it is taken for missing")
+            return {}
+        report(f"{what}; it is written anew from its copy")
+        disk.replace(path, copy.content)
+        return unpack(copy.content)
+    if copy is None and data and disk.size(_copy_of(path)) is not None:
+        report(f"{_copy_of(path)}: it is damaged; it is written anew from {path}")
+        disk.replace(_copy_of(path), _pack_copy(data, data))
+    return found
 
 
 def trust(disk: Disk, *paths: str) -> None:
-    """Another broker has written these files, and knows nothing of their checksums."""
+    """Another broker has written these files, and knows nothing of their copies."""
     for path in paths:
-        disk.remove(_sums_of(path))
+        disk.remove(_copy_of(path))
 
 
 def pack(offsets: Mapping[tuple[str, int], int]) -> bytes:
@@ -95,19 +118,38 @@ def unpack(data: bytes) -> Offsets:
     return found
 
 
-def _check(disk: Disk, path: str, data: bytes, report: Callable[[str], None]) -> None:
-    where = _sums_of(path)
-    size = disk.size(where)
-    if size is None:  # as a Kafka leaves it
-        return
-    said = SUMS.fullmatch(disk.read(where, 0, size))
-    if said is None or int(said[3], 16) != checksum(b"%s %s" % (said[1], said[2])):
-        report(f"{where}: it is damaged; {path} is believed without")
-        return
-    made = checksum(data)
-    if made not in {int(said[1], 16), int(said[2], 16)}:
-        raise FormatError(f"its checksum is {made:08x}, {where} says {said[2].decode()}")
+def _checked(data: bytes | None, copy: Copy | None) -> bytes:
+    if data is None:
+        raise FormatError("it is missing")
+    if copy is not None and not copy.knows(data):
+        raise FormatError("it is not what was written")
+    return data
 
 
-def _sums_of(path: str) -> str:
-    return f"{path}.crc32c"
+def _pack_copy(before: bytes, data: bytes) -> bytes:
+    sum_before = b"%08x" % checksum(before)
+    made = checksum(sum_before + data)
+    return b"rota checkpoint 1, checksum %08x, before %s\n%s" % (made, sum_before, data)
+
+
+def _read_copy(disk: Disk, path: str) -> Copy | None:
+    """None if there is none, or it is damaged."""
+    try:
+        data = _content(disk, _copy_of(path)) or b""
+    except DiskError:
+        return None
+    head = FORM.match(data)
+    if head is None:
+        return None
+    content = data[head.end() :]
+    good = int(head[1], 16) == checksum(head[2] + content)
+    return Copy(int(head[2], 16), content) if good else None
+
+
+def _content(disk: Disk, path: str) -> bytes | None:
+    size = disk.size(path)
+    return None if size is None else disk.read(path, 0, size)
+
+
+def _copy_of(path: str) -> str:
+    return f"{path}.copy"

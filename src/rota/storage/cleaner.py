@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, TypeAlias
 
 from rota.errors import DiskError, FormatError
-from rota.storage.compaction import MOST_KEYS, Dirt, Work, compact, look
 from rota.storage.folder import Folder
 from rota.storage.log import Log
+
+if TYPE_CHECKING:  # a broker that starts has nothing to compact
+    from rota.storage.compaction import Dirt, Work
 
 Where: TypeAlias = tuple[str, int]
 """A topic and a partition's number."""
@@ -24,7 +26,7 @@ class Cleaner:
         folder: Folder,
         report: Callable[[str], None],
         *,
-        most_keys: int = MOST_KEYS,
+        most_keys: int | None = None,
     ) -> None:
         """:param logs: gives all of them: topic, partition, log."""
         self._logs = logs
@@ -58,12 +60,12 @@ class Cleaner:
             return False  # not again at once
         return True
 
-    def forget(self, topic: str) -> None:
-        """A topic is deleted: what is under way in it ends, and no point of it is kept."""
-        if self._at is not None and self._at[0] == topic:
+    def forget(self, topics: Collection[str]) -> None:
+        """Topics are deleted: what is under way in them ends, and no point of them is kept."""
+        if self._at is not None and self._at[0] in topics:
             self.stop()
         points = self._folder.cleaner_points
-        left = {where: point for where, point in points.items() if where[0] != topic}
+        left = {where: point for where, point in points.items() if where[0] not in topics}
         if len(left) < len(points):
             self._save(left)
 
@@ -74,6 +76,8 @@ class Cleaner:
             self._end()
 
     def _begin(self, now: int) -> bool:
+        from rota.storage.compaction import MOST_KEYS, compact, look  # noqa: PLC0415
+
         found: list[tuple[float, Where, Log, Dirt]] = []
         for topic, partition, log in self._logs():
             where = (topic, partition)
@@ -91,7 +95,7 @@ class Cleaner:
         if not found:
             return False
         _, self._at, log, dirt = max(found, key=lambda each: (each[0], each[1]))
-        self._work = compact(log, dirt, now, most_keys=self._most_keys)
+        self._work = compact(log, dirt, now, most_keys=self._most_keys or MOST_KEYS)
         return True
 
     def _end(self) -> None:

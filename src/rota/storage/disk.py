@@ -10,9 +10,11 @@ import errno
 import os
 import shutil
 import stat
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Protocol
 
 from rota.errors import DiskError
@@ -20,6 +22,9 @@ from rota.formats.buffer import Bytes
 
 OPEN_FILES = 256
 """So many files are kept open for the next read or write."""
+SYNCERS = 16
+"""So many threads sync files together: the machine then writes its journal once for several."""
+NO_MORE_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 WRITE_OUT = 16 << 20
 """After so many bytes the machine is asked to write them out, without waiting for it.
 
@@ -35,6 +40,9 @@ class Disk(Protocol):
 
     def size(self, path: str) -> int | None:
         """Of a file, in bytes; None if there is none."""
+
+    def written(self, path: str) -> int | None:
+        """When a file was written to last, in milliseconds since 1970; None if nobody knows."""
 
     def read(self, path: str, position: int, size: int) -> bytes:
         """So many bytes from a position on; fewer where the file ends."""
@@ -63,9 +71,16 @@ class Disk(Protocol):
     def sync(self, path: str) -> None:
         """What was written to a file, or which names a folder has, outlives a loss of power."""
 
+    def sync_all(self, paths: Sequence[str]) -> dict[str, DiskError]:
+        """The same for many, and quicker than one by one; gives those that cannot be synced."""
+
 
 class RealDisk:
-    """A folder of this machine."""
+    """A folder of this machine.
+
+    Most is done for every partition there is. So paths are plain texts: making a ``Path`` of one
+    costs more than what the machine does with it.
+    """
 
     def __init__(self, root: Path, *, open_files: int = OPEN_FILES) -> None:
         self.root = root
@@ -79,8 +94,7 @@ class RealDisk:
     def names(self, folder: str) -> list[str]:
         """What is in a folder, sorted; empty if there is no such folder."""
         try:
-            # a start does this for every partition, and a Path costs more than the call itself
-            return sorted(os.listdir(f"{self._root}/{folder}"))  # noqa: PTH208
+            return sorted(os.listdir(self._at(folder)))  # noqa: PTH208
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -88,13 +102,13 @@ class RealDisk:
 
     def size(self, path: str) -> int | None:
         """Of a file, in bytes; None if there is none."""
-        try:
-            found = os.stat(f"{self._root}/{path}")  # noqa: PTH116, as above
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise _told(path, error) from error
-        return None if stat.S_ISDIR(found.st_mode) else found.st_size
+        found = self._look(path)
+        return None if found is None else found.st_size
+
+    def written(self, path: str) -> int | None:
+        """When a file was written to last, in milliseconds since 1970; None if there is none."""
+        found = self._look(path)
+        return None if found is None else found.st_mtime_ns // 1_000_000
 
     def read(self, path: str, position: int, size: int) -> bytes:
         """So many bytes from a position on; fewer where the file ends."""
@@ -129,44 +143,45 @@ class RealDisk:
         """Gives a file new content that outlives a crash: after one it is the old or the new."""
         new = f"{path}.tmp"
         try:
-            with (self.root / new).open("wb") as file:
+            with open(self._at(new), "wb") as file:  # noqa: PTH123
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             self._forget(new)
             self._forget(path)
-            (self.root / new).replace(self.root / path)
+            os.replace(self._at(new), self._at(path))  # noqa: PTH105
         except OSError as error:
             with suppress(OSError):
-                (self.root / new).unlink(missing_ok=True)
+                os.unlink(self._at(new))  # noqa: PTH108
             raise _told(path, error) from error
         self.sync(path.rpartition("/")[0])
 
     def rename(self, path: str, to: str) -> None:
         """Gives a file or a folder another name, in place of what had it before."""
         try:
-            self._forget(path)
+            self._forget(path, inside=os.path.isdir(self._at(path)))  # noqa: PTH112
             self._forget(to)
-            (self.root / path).replace(self.root / to)
+            os.replace(self._at(path), self._at(to))  # noqa: PTH105
         except OSError as error:
             raise _told(path, error) from error
 
     def make(self, folder: str) -> None:
         """Makes a folder, and those above it, where there is none."""
         try:
-            (self.root / folder).mkdir(parents=True, exist_ok=True)
+            os.makedirs(self._at(folder), exist_ok=True)  # noqa: PTH103
         except OSError as error:
             raise _told(folder, error) from error
 
     def remove(self, path: str) -> None:
         """Removes a file, or a folder with all that is in it; nothing happens if it is gone."""
-        where = self.root / path
+        where = self._at(path)
         try:
-            self._forget(path)
-            if where.is_dir() and not where.is_symlink():
+            if os.path.isdir(where) and not os.path.islink(where):  # noqa: PTH112, PTH114
+                self._forget(path, inside=True)
                 shutil.rmtree(where)
             else:
-                where.unlink(missing_ok=True)
+                self._forget(path)
+                os.unlink(where)  # noqa: PTH108
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
@@ -174,22 +189,56 @@ class RealDisk:
 
     def sync(self, path: str) -> None:
         """What was written to a file, or which names a folder has, outlives a loss of power."""
-        try:
-            if path in self._open or not (self.root / path).is_dir():
-                os.fsync(self._descriptor(path))
-                return
-            folder = os.open(self.root / path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            raise _told(path, error) from error
+        for error in self.sync_all([path]).values():
+            raise error
+
+    def sync_all(self, paths: Sequence[str]) -> dict[str, DiskError]:
+        """The same for many, and quicker than one by one; gives those that cannot be synced."""
+        left = deque(paths)
+        failures: dict[str, OSError] = {}
+
+        def work() -> None:
+            with suppress(IndexError):
+                while True:
+                    path = left.popleft()
+                    try:
+                        _sync(self._at(path), self._open.get(path))
+                    except OSError as error:
+                        failures[path] = error
+
+        helpers: list[Thread] = []
+        with suppress(RuntimeError):  # an interpreter that is about to end starts no threads
+            for _ in range(min(SYNCERS, len(paths)) - 1):
+                helper = Thread(target=work, daemon=True)
+                helper.start()
+                helpers.append(helper)
+        work()
+        for each in helpers:
+            each.join()
+        crowded = [path for path, error in failures.items() if error.errno in NO_MORE_FILES]
+        if crowded and self._open:  # they were not synced, for they could not even be opened
+            os.close(self._open.popitem(last=False)[1])
+            again = self.sync_all(crowded)
+            for path in crowded:
+                del failures[path]
+        else:
+            again = {}
+        return again | {path: _told(path, error) for path, error in failures.items()}
 
     def close(self) -> None:
         """Lets go of all files."""
         while self._open:
             os.close(self._open.popitem()[1])
+
+    def _look(self, path: str) -> os.stat_result | None:
+        """What the machine says of a file; None if there is none."""
+        try:
+            found = os.stat(self._at(path))  # noqa: PTH116, a Path costs more than the call
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _told(path, error) from error
+        return None if stat.S_ISDIR(found.st_mode) else found
 
     def _descriptor(self, path: str, create: int = 0) -> int:
         """A file that is open for both, at its end for writing; made only if asked to."""
@@ -202,22 +251,42 @@ class RealDisk:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | create
         while True:
             try:
-                descriptor = os.open(f"{self._root}/{path}", flags, 0o644)
+                descriptor = os.open(self._at(path), flags, 0o644)
             except OSError as error:
                 # the process may have fewer descriptors left than is thought here
-                if error.errno not in {errno.EMFILE, errno.ENFILE} or not self._open:
+                if error.errno not in NO_MORE_FILES or not self._open:
                     raise
                 os.close(self._open.popitem(last=False)[1])
             else:
                 self._open[path] = descriptor
                 return descriptor
 
-    def _forget(self, path: str) -> None:
-        self._waiting.pop(path, None)
-        inside = f"{path}/"
-        for name in [name for name in self._open if name == path or name.startswith(inside)]:
-            os.close(self._open.pop(name))
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    def _forget(self, path: str, *, inside: bool = False) -> None:
+        """A file that was there is not what has this name from now on.
+
+        :param inside: it is a folder
+        """
+        names = [path]
+        if inside:
+            names += [name for name in self._open if name.startswith(f"{path}/")]
+        for name in names:
             self._waiting.pop(name, None)
+            descriptor = self._open.pop(name, None)
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _sync(where: str, descriptor: int | None) -> None:
+    """:param descriptor: of the file, if it is open: it knows of every failure since."""
+    opened = os.open(where, os.O_RDONLY | os.O_CLOEXEC) if descriptor is None else descriptor
+    try:
+        os.fsync(opened)
+    finally:
+        if descriptor is None:
+            os.close(opened)
 
 
 def _write_out(descriptor: int, size: int) -> None:

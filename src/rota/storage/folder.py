@@ -12,6 +12,7 @@ import json
 import os
 import re
 import struct
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,10 +121,14 @@ def _unwritable(root: Path, error: OSError) -> DiskError:
 
 
 def _take(file: int) -> None:
-    """Both kinds of locks: Java's, so that no Kafka has the folder, know nothing of ``flock``."""
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    if hasattr(fcntl, "F_OFD_SETLK"):
+    """A lock as Java's, which a Kafka heeds and takes, but of the open file and not the process.
+
+    So a second broker in this process is kept out too. Other machines than Linux have none such.
+    """
+    if sys.platform == "linux":
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class Folder:

@@ -75,6 +75,10 @@ class Indexer:
         self._since = since
 
 
+UNMADE = -1
+"""Bytes of a file that is not there yet."""
+
+
 class Entries:
     """An index file: held in memory while its segment is written, else read entry by entry."""
 
@@ -123,10 +127,10 @@ class Entries:
         self._saved = None
 
     def create(self) -> None:
-        """An empty file for a new segment."""
+        """No entries, for a new segment; the file is made when it is saved."""
         self._disk.remove(self.path)
-        self._disk.append(self.path, b"")
         self._held = bytearray()
+        self._saved = UNMADE
 
     def add(self, entry: bytes) -> None:
         """One more, or none; not in the file yet."""
@@ -144,7 +148,7 @@ class Entries:
                 self._disk.remove(f"{self.path}.tmp")
             self._disk.replace(self.path, bytes(held))
         else:
-            saved, self._saved = self._saved, None
+            saved, self._saved = max(self._saved, 0), None
             self._disk.append(self.path, bytes(held[saved:]))
         self._saved = len(held)
 

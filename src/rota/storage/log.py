@@ -3,11 +3,12 @@
 A batch is stored as its producer sent it, but for its offset and leader epoch (and the time, where
 the topic wants the broker's). An append that fails leaves nothing behind: what was written of it is
 cut off again. If even that fails, the log takes nothing more until it is opened anew.
+
+A partition has no files before its first record: so a topic of thousands is made in no time.
 """
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,7 +19,7 @@ from rota.formats.batch import Record, encode
 from rota.formats.batch.header import HEAD
 from rota.formats.buffer import Bytes
 from rota.model.config import DAY, TopicConfig
-from rota.storage import epoch, recovery, retention, snapshot, validation
+from rota.storage import epoch, owner, recovery, retention, snapshot, validation
 from rota.storage.allowance import Allowance
 from rota.storage.chain import Chain
 from rota.storage.disk import Disk
@@ -27,7 +28,8 @@ from rota.storage.producer import Producers
 from rota.storage.scan import Head
 from rota.storage.segment import Segment
 
-METADATA = "partition.metadata"
+BARE = frozenset({owner.NAME, epoch.NAME, f"{owner.NAME}.tmp", f"{epoch.NAME}.tmp"})
+"""What a partition's folder may have before its first record."""
 Pair: TypeAlias = tuple[bytes | None, bytes | None]
 """A record's key and value."""
 Report: TypeAlias = Callable[[str], None]
@@ -72,7 +74,11 @@ class Log:
         """All before this offset outlives a loss of power."""
         self.failed: str | None = None
         """Why nothing more is taken."""
+        self.offline: str | None = None
+        """Why nothing is served: its folder is not this partition's."""
         self.report = report
+        self._unmade: bytes | None = None
+        """The topic's id, while the files are not there."""
         self._segment_bytes = segment_bytes
         self._chain = Chain(segments)
         self._dirty_since: int | None = None
@@ -94,25 +100,44 @@ class Log:
         expiration: int = DAY,
         segment_bytes: int | None = None,
     ) -> Log:
-        """Makes a new folder, and in it an empty first segment.
+        """Makes a new folder, and in it an empty first segment; for the rest as :meth:`empty`."""
+        log = cls.empty(
+            disk,
+            folder,
+            topic_id,
+            config,
+            now=now,
+            report=report,
+            expiration=expiration,
+            segment_bytes=segment_bytes,
+        )
+        log._make_files(now)
+        return log
+
+    @classmethod
+    def empty(  # noqa: PLR0913, as above
+        cls,
+        disk: Disk,
+        folder: str,
+        topic_id: bytes,
+        config: TopicConfig,
+        *,
+        now: int = 0,
+        report: Report = lambda _: None,
+        expiration: int = DAY,
+        segment_bytes: int | None = None,
+    ) -> Log:
+        """A new partition; its files are made with the first record.
 
         :param folder: its name is the topic's, a minus and the partition's number
         :param segment_bytes: in place of the topic's ``segment.bytes``, which has a least
         """
-        disk.make(folder)
-        shown = urlsafe_b64encode(topic_id).decode().rstrip("=")
-        for name, text in (
-            (METADATA, f"version: 0\ntopic_id: {shown}".encode()),
-            (epoch.NAME, epoch.pack()),
-        ):
-            disk.remove(f"{folder}/{name}")
-            disk.append(f"{folder}/{name}", text)
         epochs = Epochs()
         first = Segment(
             disk, folder, 0, epochs=epochs, interval=config.index_interval, report=report
         )
-        first.create(now)
-        return cls(
+        first.begin(now)
+        log = cls(
             disk,
             folder,
             config,
@@ -124,6 +149,8 @@ class Log:
             report=report,
             segment_bytes=segment_bytes,
         )
+        log._unmade = topic_id
+        return log
 
     @classmethod
     def open(  # noqa: PLR0913, as above
@@ -173,6 +200,11 @@ class Log:
             report=report,
             segment_bytes=segment_bytes,
         )
+
+    @property
+    def made(self) -> bool:
+        """Are its files there?"""
+        return self._unmade is None
 
     @property
     def segments(self) -> list[Segment]:
@@ -233,11 +265,39 @@ class Log:
         self._write(batch, Head._make(HEAD.unpack_from(batch)), now)
         return Appended(end, -1, self.start)
 
+    def _make_files(self, now: int) -> None:
+        """Makes the folder and its files.
+
+        :raises Refused: something is there that is not an empty partition's
+        :raises DiskError: the machine refused; it is tried again with the next record
+        """
+        if self._unmade is None:
+            return
+        there = self.disk.names(self.folder)
+        if any(self.disk.size(f"{self.folder}/{name}") for name in there if name not in BARE):
+            raise Refused(
+                Code.KAFKA_STORAGE_ERROR,
+                f"the folder {self.folder} is in the way: it has files of its own",
+            )
+        owner.name_folder(self.disk, self.folder, self._unmade)
+        self.disk.remove(f"{self.folder}/{epoch.NAME}")
+        self.disk.append(f"{self.folder}/{epoch.NAME}", epoch.pack())
+        self.segments[0].create(now)
+        self._unmade = None
+
     def _ready(self) -> None:
+        self.check_online()
         if self.failed is not None:
             raise Refused(Code.KAFKA_STORAGE_ERROR, f"{self.folder}: {self.failed}")
 
+    def check_online(self) -> None:
+        """Raises Refused if nothing is served."""
+        if self.offline is not None:
+            raise Refused(Code.KAFKA_STORAGE_ERROR, f"{self.folder}: {self.offline}")
+
     def _write(self, batch: bytes | bytearray, head: Head, now: int) -> None:
+        if self._unmade is not None:
+            self._make_files(now)
         segment = self.segments[-1]
         if self._is_full(segment, len(batch), head, now):
             segment = self.roll(now)
@@ -280,9 +340,7 @@ class Log:
             raise
 
     def _sync_names(self) -> None:
-        for each in (METADATA, epoch.NAME):
-            if self.disk.size(f"{self.folder}/{each}") is not None:
-                self.disk.sync(f"{self.folder}/{each}")
+        """What else the folder has can be made anew: a loss of power may take it."""
         self.disk.sync(self.folder)
         self.disk.sync(self.folder.rpartition("/")[0])
         self._named = True
@@ -340,6 +398,7 @@ class Log:
         :param to: none that begins at this offset or behind it
         :raises Refused: the offset is outside the log, or its batch is damaged
         """
+        self.check_online()
         if not self.start <= offset <= self.end:
             raise Refused(
                 Code.OFFSET_OUT_OF_RANGE,
@@ -348,19 +407,27 @@ class Log:
         until = self.end if to is None else min(to, self.end)
         return self._chain.read(offset, until, max_bytes, at_least_one=at_least_one)
 
-    def offset_for_time(self, timestamp: int) -> tuple[int, int] | None:
+    def offset_for_time(
+        self, timestamp: int, allowance: Allowance | None = None
+    ) -> tuple[int, int] | None:
         """The offset and timestamp of the first record that is not older; None: all are.
 
-        :raises Refused: what must be read for that is damaged
+        :param allowance: for looking at records; by default that of a batch of the largest size
+        :raises Refused: what must be read for that is damaged, or is too much work
         """
-        return self._chain.first_since(timestamp, self.start)
+        return self._chain.first_since(timestamp, self.start, allowance or self.allowance())
 
-    def newest(self) -> tuple[int, int] | None:
+    def newest(self, allowance: Allowance | None = None) -> tuple[int, int] | None:
         """The offset and timestamp of the first record with the newest timestamp; None: no record.
 
-        :raises Refused: what must be read for that is damaged
+        :param allowance: as above
+        :raises Refused: what must be read for that is damaged, or is too much work
         """
-        return self._chain.newest()
+        return self._chain.newest(allowance or self.allowance())
+
+    def allowance(self) -> Allowance:
+        """For looking at the records of any batch that the log takes."""
+        return Allowance(self.config.max_message_bytes)
 
     def aborted(self, first: int, last: int) -> list[tuple[int, int]]:
         """Aborted transactions with records from one offset to before another.
@@ -413,6 +480,21 @@ class Log:
         if self.recovery_point < end:
             self._sync(self.segments[-1].log)
             self.recovery_point = end
+        self._dirty_since = None
+
+    def unsynced(self) -> list[str]:
+        """The paths that must be synced for :meth:`flushed`, but for the folder above."""
+        if self.failed is not None or self.recovery_point >= self.end:
+            return []
+        return [self.segments[-1].log, *([] if self._named else [self.folder])]
+
+    def flushed(self, problems: Sequence[DiskError] = ()) -> None:
+        """What was :meth:`unsynced` is synced, and the folder above, but for these problems."""
+        if problems:
+            self.fail(f"not synced: {problems[0]}")
+            return
+        self.recovery_point = self.end
+        self._named = True
         self._dirty_since = None
 
     def flush_due(self, now: int) -> None:

@@ -7,8 +7,8 @@ both indexes are made anew; that is said.
 
 from __future__ import annotations
 
-from rota.formats.batch import decode
 from rota.formats.batch.header import APPEND_TIME_BIT
+from rota.storage.allowance import Allowance
 from rota.storage.index import Indexer
 from rota.storage.scan import Batch, Damage, Head, read_head, scan
 from rota.storage.scan import newest as newest_head
@@ -57,10 +57,13 @@ def _entry(segment: Segment, row: int) -> Place | None:
     return Place(position, None)
 
 
-def first_since(segment: Segment, timestamp: int, start: int) -> tuple[int, int] | None:
+def first_since(
+    segment: Segment, timestamp: int, start: int, allowance: Allowance
+) -> tuple[int, int] | None:
     """The offset and timestamp of the first record, from an offset on, that is not older.
 
     :raises Damage: a batch on the way to it is not sound
+    :raises Refused: it is too much work to look into one
     """
     if newest(segment)[0] < timestamp:
         return None
@@ -68,7 +71,7 @@ def first_since(segment: Segment, timestamp: int, start: int) -> tuple[int, int]
     for batch in scan(segment.frame(), *place, LOOK):
         head = batch.head
         if head.max_timestamp >= timestamp and head.last_offset >= start:
-            found = _record_since(batch, timestamp, start)
+            found = _record_since(batch, timestamp, start, allowance)
             if found is not None:
                 return found
     return None
@@ -118,11 +121,13 @@ def _batch_of(segment: Segment, when: int, relative: int) -> Place | None:
     return place
 
 
-def _record_since(batch: Batch, timestamp: int, start: int) -> tuple[int, int] | None:
+def _record_since(
+    batch: Batch, timestamp: int, start: int, allowance: Allowance
+) -> tuple[int, int] | None:
     head = batch.head
     if head.attributes & APPEND_TIME_BIT and head.records == head.last_offset_delta + 1:
         return max(head.base_offset, start), head.max_timestamp
-    columns = decode(batch.data, check=False)
+    columns = allowance.decode(batch.data, head)
     rows = (columns.timestamp >= timestamp) & (columns.offset >= start)
     if not rows.any():
         return None
@@ -188,10 +193,11 @@ def _last_sample(segment: Segment, place: Place, when: int, at: int) -> Place | 
     return place
 
 
-def newest_record(segment: Segment) -> tuple[int, int] | None:
+def newest_record(segment: Segment, allowance: Allowance) -> tuple[int, int] | None:
     """The offset and timestamp of the first record with the newest timestamp.
 
     :raises Damage: its batch is not sound
+    :raises Refused: it is too much work to look into it
     """
     when, last_offset = newest(segment)
     if when < 0:
@@ -200,7 +206,7 @@ def newest_record(segment: Segment) -> tuple[int, int] | None:
     if place is None:
         return None
     batch = next(scan(segment.frame(), *place, LOOK))
-    return _record_since(batch, when, batch.head.base_offset)
+    return _record_since(batch, when, batch.head.base_offset, allowance)
 
 
 def check(segment: Segment) -> None:

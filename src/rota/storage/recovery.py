@@ -87,6 +87,8 @@ def _segments(
         segment = Segment(disk, folder, base, epochs=epochs, interval=known.interval, report=report)
         segment.size = disk.size(segment.log) or 0
         segment.made = segment.written = known.now
+        if (written := disk.written(segment.log)) is not None:
+            segment.written = min(written, known.now)
         if found:
             found[-1].end = base
         found.append(segment)

@@ -102,6 +102,10 @@ class Segment:
         self.disk.append(self.log, b"")
         self.offsets.create()
         self.times.create()
+        self.begin(now)
+
+    def begin(self, now: int = 0) -> None:
+        """It is new, and has nothing; its files may be made later."""
         self.indexer = Indexer(self.base_offset, self.interval)
         self.checked = True
         self.made = self.written = now

@@ -82,7 +82,7 @@ def _broker(config: Mapping[str, object], given: Mapping[str, object]) -> Broker
 
     if (problem := missing()) is not None:
         pytest.fail(problem, pytrace=False)
-    from rota.broker.embedded import Broker  # noqa: PLC0415
+    from rota import Broker  # noqa: PLC0415
 
     known = inspect.signature(Broker).parameters
     for name in given.keys() - known.keys():

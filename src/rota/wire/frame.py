@@ -82,6 +82,18 @@ class Frames:
         under_way = 0 if self._body is None else _LENGTH.size + self._have
         return done + under_way + len(self._rest) - self._at
 
+    @property
+    def taken(self) -> int:
+        """Bytes of memory for what was not given out."""
+        done = 0 if self._done is None else len(self._done)
+        under_way = 0 if self._body is None else _LENGTH.size + len(self._body)
+        return done + under_way + len(self._rest)
+
+    @property
+    def unfinished(self) -> bool:
+        """More must come in of a frame that has begun."""
+        return self._body is not None
+
     def next(self) -> Bytes | None:
         """The next whole frame, without its length; None until more has come in.
 

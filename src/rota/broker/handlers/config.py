@@ -15,7 +15,7 @@ from rota.broker.call import Call
 from rota.broker.dispatch import Handler
 from rota.broker.effective import Effective, of_broker, of_topic
 from rota.broker.part import Parts
-from rota.broker.topics import Topic
+from rota.broker.topic import Topic
 from rota.errors import Code, Refused
 from rota.model.naming import misname
 from rota.model.setting import SETTINGS, Kind
@@ -133,19 +133,32 @@ def handle_alter(parts: Parts, call: Call) -> None:
 def _altered(parts: Parts, call: Call, alter: Alter) -> list[Message]:
     resources = call.request.resources
     counts = Counter((each.resource_type, each.resource_name) for each in resources)
-    outcomes = []
+    settings: dict[str, Mapping[str, str]] = {}
+    outcomes: list[Refused | str | None] = []
+    """Why it is refused, or the topic whose settings are to be changed."""
     for each in resources:
         try:
             _check_once(each, counts[each.resource_type, each.resource_name])
-            _alter(parts, call, each, alter)
+            overrides = _alter(parts, each, alter)
         except Refused as error:
-            outcomes.append(_outcome(call, each, error))
-        else:
-            outcomes.append(_outcome(call, each, None))
-    return outcomes
+            outcomes.append(error)
+            continue
+        if overrides is not None and not call.request.validate_only:
+            settings[each.resource_name] = overrides
+        outcomes.append(each.resource_name if overrides is not None else None)
+    changed = dict(zip(settings, parts.topics.configure_all(settings, call.now), strict=True))
+    return [
+        _outcome(call, each, _refusal(changed.get(found) if isinstance(found, str) else found))
+        for each, found in zip(resources, outcomes, strict=True)
+    ]
 
 
-def _alter(parts: Parts, call: Call, resource: Message, alter: Alter) -> None:
+def _refusal(outcome: Topic | Refused | None) -> Refused | None:
+    return outcome if isinstance(outcome, Refused) else None
+
+
+def _alter(parts: Parts, resource: Message, alter: Alter) -> dict[str, str] | None:
+    """The settings that a topic shall have; None: there is nothing to change."""
     keys = [each.name for each in resource.configs]
     if len(set(keys)) < len(keys):
         raise Refused(Code.INVALID_REQUEST, "a setting is in the request twice")
@@ -156,7 +169,7 @@ def _alter(parts: Parts, call: Call, resource: Message, alter: Alter) -> None:
             raise Refused(
                 Code.INVALID_REQUEST, f"{keys[0]}: the broker's settings are set when it starts"
             )
-        return
+        return None
     if resource.resource_type != TOPIC:
         raise _no_settings(resource)
     name = resource.resource_name
@@ -166,8 +179,7 @@ def _alter(parts: Parts, call: Call, resource: Message, alter: Alter) -> None:
     overrides = alter({} if topic is None else topic.overrides, resource.configs)
     parts.topics.check_settings(overrides)
     _topic(parts, name)
-    if not call.request.validate_only:
-        parts.topics.configure(name, overrides, call.now)
+    return overrides
 
 
 def _changed(overrides: Mapping[str, str], changes: list[Message]) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rota.broker.call import Call
 from rota.broker.dispatch import Handler
 from rota.broker.handlers.partition import log_of, reason, topic_of
@@ -10,18 +12,32 @@ from rota.errors import Code, DiskError, Refused
 from rota.wire.api import Api
 from rota.wire.message import DeleteRecordsResponse, Message
 
-TopicAnswer = DeleteRecordsResponse.DeleteRecordsTopicResult
-PartitionAnswer = TopicAnswer.DeleteRecordsPartitionResult
-
 TO_THE_END = -1
 
 
 def handle(parts: Parts, call: Call) -> None:
-    """Moves the start of each partition."""
+    """Moves the start of each partition; all that are to be moved are noted at once."""
+    offsets: dict[tuple[str, int], int] = {}
+    problems: dict[tuple[str, int], Code] = {}
+    for topic in call.request.topics:
+        for each in topic.partitions:
+            where = (topic.name, each.partition_index)
+            try:
+                offsets[where] = max(_wanted(parts, topic, each), offsets.get(where, 0))
+            except Refused as error:
+                problems[where] = error.code
+    try:
+        parts.topics.delete_before_all(offsets)
+    except (Refused, DiskError) as error:
+        code, _ = reason(parts, error, "deleting records")
+        problems |= dict.fromkeys(offsets, code)
     topics = [
-        TopicAnswer(
+        DeleteRecordsResponse.DeleteRecordsTopicResult(
             name=topic.name,
-            partitions=[_partition(parts, call, topic, each) for each in topic.partitions],
+            partitions=[
+                _outcome(parts, (topic.name, each.partition_index), problems)
+                for each in topic.partitions
+            ],
         )
         for topic in call.request.topics
     ]
@@ -31,7 +47,7 @@ def handle(parts: Parts, call: Call) -> None:
 def refuse(call: Call, code: Code) -> Message:
     """The error for each partition."""
     topics = [
-        TopicAnswer(
+        DeleteRecordsResponse.DeleteRecordsTopicResult(
             name=topic.name,
             partitions=[_answer(each.partition_index, code) for each in topic.partitions],
         )
@@ -40,20 +56,10 @@ def refuse(call: Call, code: Code) -> Message:
     return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
 
-def _partition(parts: Parts, call: Call, topic: Message, asked: Message) -> Message:
-    number = asked.partition_index
-    try:
-        start = _delete(parts, call, topic, asked)
-    except (Refused, DiskError) as error:
-        return _answer(number, reason(parts, error, f"{topic.name}-{number}")[0])
-    return _answer(number, Code.NONE, start)
-
-
-def _delete(parts: Parts, call: Call, asked_topic: Message, asked: Message) -> int:
-    """Where the partition starts now.
+def _wanted(parts: Parts, asked_topic: Message, asked: Message) -> int:
+    """Where the partition shall start.
 
     :raises Refused: its records may not be deleted, or not up to there
-    :raises DiskError: it could not be noted
     """
     topic = topic_of(parts.topics, asked_topic.name)
     log = log_of(topic, asked.partition_index)
@@ -61,15 +67,26 @@ def _delete(parts: Parts, call: Call, asked_topic: Message, asked: Message) -> i
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is the broker's own")
     if topic.config.compacted and not topic.config.deleted:
         raise Refused(Code.POLICY_VIOLATION, f"{topic.name!r} is compacted: records are kept")
-    offset = log.end if asked.offset == TO_THE_END else asked.offset
+    offset = log.end if asked.offset == TO_THE_END else int(asked.offset)
     if not 0 <= offset <= log.end:
         raise Refused(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within 0 and {log.end}")
-    parts.topics.delete_before(topic.name, asked.partition_index, offset, call.now)
-    return log.start
+    return offset
+
+
+def _outcome(
+    parts: Parts, where: tuple[str, int], problems: Mapping[tuple[str, int], Code]
+) -> Message:
+    name, number = where
+    log = parts.topics.log(name, number)
+    if where in problems or log is None:
+        return _answer(number, problems.get(where, Code.UNKNOWN_TOPIC_OR_PARTITION))
+    return _answer(number, Code.NONE, log.start)
 
 
 def _answer(partition: int, code: Code, start: int = -1) -> Message:
-    return PartitionAnswer(partition_index=partition, low_watermark=start, error_code=code)
+    return DeleteRecordsResponse.DeleteRecordsPartitionResult(
+        partition_index=partition, low_watermark=start, error_code=code
+    )
 
 
 HANDLERS = (Handler(api=Api.DELETE_RECORDS, lowest=0, highest=2, handle=handle, refuse=refuse),)

@@ -21,18 +21,13 @@ from rota.broker.handlers.partition import (
 )
 from rota.broker.longpoll import LongPoll, Partition
 from rota.broker.part import Parts
-from rota.broker.topics import Topic
+from rota.broker.topic import Topic
 from rota.errors import Code, DiskError, Refused
 from rota.formats.batch import read_header
 from rota.formats.buffer import Bytes
 from rota.storage.log import Log
 from rota.wire.api import Api
 from rota.wire.message import FetchResponse, Message
-
-TopicAnswer = FetchResponse.FetchableTopicResponse
-PartitionAnswer = TopicAnswer.PartitionData
-AbortedTransaction = PartitionAnswer.AbortedTransaction
-DivergingEpoch = PartitionAnswer.EpochEndOffset
 
 SESSIONS_FROM = 7
 STORAGE_ERROR_FROM = 6
@@ -62,7 +57,7 @@ def handle(parts: Parts, call: Call) -> None:
 def refuse(call: Call, code: Code) -> Message:
     """The error for the whole request, and below version 13 for each partition too."""
     topics = [
-        TopicAnswer(
+        FetchResponse.FetchableTopicResponse(
             topic=topic.topic,
             topic_id=topic.topic_id,
             partitions=[_failed(each.partition, code) for each in topic.partitions],
@@ -142,7 +137,9 @@ class Fetch:
             answers = [self._partition(topic, each, reading) for each in asked.partitions]
         except Refused as unknown:
             answers = [_failed(each.partition, unknown.code) for each in asked.partitions]
-        return TopicAnswer(topic=asked.topic, topic_id=asked.topic_id, partitions=answers)
+        return FetchResponse.FetchableTopicResponse(
+            topic=asked.topic, topic_id=asked.topic_id, partitions=answers
+        )
 
     def _partition(self, topic: Topic, asked: Message, reading: Reading) -> Message:
         number = asked.partition
@@ -171,7 +168,7 @@ class Fetch:
         """
         # below 0 is none, here alone in Kafka
         check_epoch(log, max(asked.current_leader_epoch, NO_EPOCH))
-        answer = PartitionAnswer(
+        answer = FetchResponse.PartitionData(
             partition_index=asked.partition,
             error_code=0,
             high_watermark=log.end,
@@ -221,7 +218,7 @@ def _diverges(log: Log, asked: Message, answer: Message) -> bool:
     epoch, end = found
     if epoch >= asked.last_fetched_epoch and end >= asked.fetch_offset:
         return False
-    answer.diverging_epoch = DivergingEpoch(epoch=epoch, end_offset=end)
+    answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
     return True
 
 
@@ -232,7 +229,7 @@ def _aborted(log: Log, first: int, records: Bytes) -> list[Message]:
         return []
     last = _last_offset(records)
     return [
-        AbortedTransaction(producer_id=producer, first_offset=began)
+        FetchResponse.AbortedTransaction(producer_id=producer, first_offset=began)
         for producer, began in known
         if began <= last
     ]
@@ -252,7 +249,7 @@ def _length(reading: Reading) -> int:
 
 
 def _failed(partition: int, code: Code) -> Message:
-    return PartitionAnswer(
+    return FetchResponse.PartitionData(
         partition_index=partition,
         error_code=code,
         high_watermark=-1,

@@ -10,14 +10,11 @@ from rota.errors import Code, DiskError, Refused
 from rota.wire.api import Api
 from rota.wire.message import Message, OffsetForLeaderEpochResponse
 
-TopicAnswer = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
-PartitionAnswer = TopicAnswer.EpochEndOffset
-
 
 def handle(parts: Parts, call: Call) -> None:
     """Looks each epoch up."""
     topics = [
-        TopicAnswer(
+        OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
             topic=topic.topic,
             partitions=[_partition(parts, topic, each) for each in topic.partitions],
         )
@@ -29,7 +26,7 @@ def handle(parts: Parts, call: Call) -> None:
 def refuse(call: Call, code: Code) -> Message:
     """The error for each partition."""
     topics = [
-        TopicAnswer(
+        OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
             topic=topic.topic,
             partitions=[_answer(each.partition, code) for each in topic.partitions],
         )
@@ -50,7 +47,9 @@ def _partition(parts: Parts, topic: Message, asked: Message) -> Message:
 
 
 def _answer(partition: int, code: Code, epoch: int = -1, end: int = -1) -> Message:
-    return PartitionAnswer(error_code=code, partition=partition, leader_epoch=epoch, end_offset=end)
+    return OffsetForLeaderEpochResponse.EpochEndOffset(
+        error_code=code, partition=partition, leader_epoch=epoch, end_offset=end
+    )
 
 
 HANDLERS = (

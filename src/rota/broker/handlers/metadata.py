@@ -8,7 +8,7 @@ from rota.broker.call import Call
 from rota.broker.dispatch import Handler
 from rota.broker.handlers.cluster import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from rota.broker.part import Parts
-from rota.broker.topics import Topic
+from rota.broker.topic import MOST_PARTITIONS, Topic, Wanted
 from rota.errors import Code, Refused
 from rota.model.naming import INTERNAL, JOURNAL, misname
 from rota.wire.api import Api
@@ -23,6 +23,9 @@ IDS_FROM = 12
 """The version from which topics may be asked for by id."""
 MOST_DESCRIBED = 2_000
 """So many partitions are described in one answer; Kafka's default."""
+NO_LEADER = -1
+MOST_MADE = 1_000
+"""So many topics are made by one request at most, as nobody else is served meanwhile."""
 
 
 # Metadata
@@ -76,7 +79,8 @@ def _asked(parts: Parts, call: Call) -> list[Message]:
     wanted = call.version < 4 or call.request.allow_auto_topic_creation
     create = parts.config.auto_create_topics and wanted
     names = dict.fromkeys(each.name for each in asked if each.name is not None)
-    return [_by_name(parts, name, create=create, now=call.now) for name in names]
+    refusals = _create(parts, names, call.now) if create else {}
+    return [_by_name(parts, name, refusals.get(name)) for name in names]
 
 
 def _by_id(parts: Parts, topic_id: bytes) -> Message:
@@ -86,23 +90,38 @@ def _by_id(parts: Parts, topic_id: bytes) -> Message:
     return _described(parts, topic)
 
 
-def _by_name(parts: Parts, name: str, *, create: bool, now: int) -> Message:
+def _create(parts: Parts, names: Iterable[str], now: int) -> dict[str, Refused]:
+    """Makes topics that are missing; gives those that were not made.
+
+    Of very many only the first are made: clients ask again for the others, and come to them so.
+    """
+    count = parts.config.default_partitions
+    most = max(min(MOST_MADE, MOST_PARTITIONS // count), 1)
+    missing = [name for name in names if parts.topics.get(name) is None]
+    refusals: dict[str, Refused] = {}
+    if not missing:
+        return refusals
+    if JOURNAL in missing:
+        missing.remove(JOURNAL)
+        try:
+            parts.topics.journal(now)
+        except Refused as error:
+            refusals[JOURNAL] = error
+    wanted = [Wanted(name, count, {}) for name in missing[:most]]
+    for each, outcome in zip(wanted, parts.topics.create_all(wanted, now), strict=True):
+        if isinstance(outcome, Refused):
+            refusals[each.name] = outcome
+    return refusals
+
+
+def _by_name(parts: Parts, name: str, refusal: Refused | None) -> Message:
     topic = parts.topics.get(name)
-    try:
-        if topic is None and create:
-            topic = _made(parts, name, now)
-    except Refused as error:
-        return _missing(error.code, name)
     if topic is not None:
         return _described(parts, topic)
+    if refusal is not None:
+        return _missing(refusal.code, name)
     known = Code.UNKNOWN_TOPIC_OR_PARTITION if misname(name) is None else None
     return _missing(known or Code.INVALID_TOPIC_EXCEPTION, name)
-
-
-def _made(parts: Parts, name: str, now: int) -> Topic:
-    if name == JOURNAL:
-        return parts.topics.journal(now)
-    return parts.topics.create(name, parts.config.default_partitions, {}, now)
 
 
 def _described(parts: Parts, topic: Topic) -> Message:
@@ -115,13 +134,13 @@ def _described(parts: Parts, topic: Topic) -> Message:
         is_internal=topic.internal,
         partitions=[
             partition(
-                error_code=Code.NONE,
+                error_code=Code.NONE if log.offline is None else Code.LEADER_NOT_AVAILABLE,
                 partition_index=number,
-                leader_id=node,
+                leader_id=node if log.offline is None else NO_LEADER,
                 leader_epoch=log.epochs.latest,
                 replica_nodes=[node],
                 isr_nodes=[node],
-                offline_replicas=[],
+                offline_replicas=[] if log.offline is None else [node],
             )
             for number, log in enumerate(topic.logs)
         ],
@@ -206,17 +225,18 @@ def _detailed(parts: Parts, topic: Topic, numbers: Iterable[int]) -> Message:
         is_internal=topic.internal,
         partitions=[
             partition(
-                error_code=Code.NONE,
+                error_code=Code.NONE if log.offline is None else Code.LEADER_NOT_AVAILABLE,
                 partition_index=number,
-                leader_id=node,
-                leader_epoch=topic.logs[number].epochs.latest,
+                leader_id=node if log.offline is None else NO_LEADER,
+                leader_epoch=log.epochs.latest,
                 replica_nodes=[node],
                 isr_nodes=[node],
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=[],
+                offline_replicas=[] if log.offline is None else [node],
             )
             for number in numbers
+            for log in (topic.logs[number],)
         ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )

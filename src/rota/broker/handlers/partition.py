@@ -5,7 +5,8 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 
 from rota.broker.part import ERROR, Parts
-from rota.broker.topics import Topic, Topics
+from rota.broker.topic import Topic
+from rota.broker.topics import Topics
 from rota.errors import Code, DiskError, Refused
 from rota.storage.log import Log
 
@@ -39,14 +40,16 @@ def topic_with_id(topics: Topics, topic_id: bytes) -> Topic:
 def log_of(topic: Topic, partition: int) -> Log:
     """The log of a topic's partition.
 
-    :raises Refused: it has no such partition
+    :raises Refused: it has no such partition, or that is offline
     """
     if not 0 <= partition < len(topic.logs):
         raise Refused(
             Code.UNKNOWN_TOPIC_OR_PARTITION,
             f"topic {topic.name!r} has {len(topic.logs)} partitions, there is no {partition}",
         )
-    return topic.logs[partition]
+    log = topic.logs[partition]
+    log.check_online()
+    return log
 
 
 def check_epoch(log: Log, epoch: int) -> None:

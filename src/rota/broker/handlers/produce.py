@@ -15,7 +15,7 @@ from rota.broker.call import Call
 from rota.broker.dispatch import Handler
 from rota.broker.handlers.partition import log_of, reason, topic_of, topic_with_id
 from rota.broker.part import Parts
-from rota.broker.topics import Topic
+from rota.broker.topic import Topic
 from rota.errors import Code, DiskError, Refused
 from rota.formats.batch.header import (
     ATTRIBUTES_AT,
@@ -34,10 +34,6 @@ from rota.formats.buffer import Bytes
 from rota.storage.allowance import Allowance
 from rota.wire.api import Api
 from rota.wire.message import Message, ProduceResponse
-
-TopicAnswer = ProduceResponse.TopicProduceResponse
-PartitionAnswer = TopicAnswer.PartitionProduceResponse
-RecordProblem = PartitionAnswer.BatchIndexAndErrorMessage
 
 TOPIC_IDS_FROM = 13
 ZSTD_FROM = 7
@@ -128,7 +124,9 @@ def _topic(
             _partition(parts, call, found, each, allowance, problems)
             for each in asked.partitions.values()
         ]
-    return TopicAnswer(name=asked.name, topic_id=asked.topic_id, partition_responses=answers)
+    return ProduceResponse.TopicProduceResponse(
+        name=asked.name, topic_id=asked.topic_id, partition_responses=answers
+    )
 
 
 def _partition(  # noqa: PLR0913, PLR0917, what an append needs
@@ -192,7 +190,7 @@ def _append(
     if topic.internal:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is the broker's own")
     done = parts.topics.append(topic.name, asked.index, asked.records, call.now, allowance)
-    return PartitionAnswer(
+    return ProduceResponse.PartitionProduceResponse(
         index=asked.index,
         error_code=0,
         base_offset=done.base_offset,
@@ -225,14 +223,14 @@ def _record_errors(error: Refused | DiskError) -> list[Message]:
     if isinstance(error, DiskError):
         return []
     return [
-        RecordProblem(batch_index=index, batch_index_error_message=text)
+        ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
         for index, text in error.records
     ]
 
 
 def _all_refused(call: Call, code: Code, text: str | None) -> Message:
     topics = [
-        TopicAnswer(
+        ProduceResponse.TopicProduceResponse(
             name=topic.name,
             topic_id=topic.topic_id,
             partition_responses=[_failed(each.index, code, text) for each in topic.partition_data],
@@ -250,7 +248,7 @@ def _failed(
     start: int = -1,
     records: list[Message] | None = None,
 ) -> Message:
-    return PartitionAnswer(
+    return ProduceResponse.PartitionProduceResponse(
         index=partition,
         error_code=code,
         base_offset=-1,

@@ -7,15 +7,14 @@ Kafka's controller.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Sequence
 
 from rota.broker.call import Call
 from rota.broker.dispatch import Handler
 from rota.broker.effective import of_topic
 from rota.broker.part import Parts
-from rota.broker.topics import MOST_PARTITIONS, Topic, check_growth
+from rota.broker.topic import MOST_PARTITIONS, MOST_TOPICS, Topic, Wanted, check_growth
 from rota.errors import Code, Refused
-from rota.model.naming import JOURNAL
 from rota.wire.api import Api
 from rota.wire.message import (
     NO_ID,
@@ -33,29 +32,59 @@ def handle_create(parts: Parts, call: Call) -> None:
     asked = call.request.topics
     twice = {name for name, count in Counter(each.name for each in asked).items() if count > 1}
     once = [each for each in asked if each.name not in twice]
-    if sum(_count(parts, each) for each in once) > MOST_PARTITIONS:
-        return call.answer(refuse_create(call, Code.POLICY_VIOLATION))
-    results = [_created(parts, call, each) for each in once]
-    results += [
-        _uncreated(name, Refused(Code.INVALID_REQUEST, "the topic is in the request twice"))
-        for name in sorted(twice)
-    ]
+    try:
+        _check_most(len(once), sum(_count(parts, each) for each in once))
+    except Refused as error:
+        names = dict.fromkeys(each.name for each in asked)
+        results = [_uncreated(name, error) for name in names]
+    else:
+        results = _created(parts, call, once)
+        results += [
+            _uncreated(name, Refused(Code.INVALID_REQUEST, "the topic is in the request twice"))
+            for name in sorted(twice)
+        ]
     return call.answer(CreateTopicsResponse(topics=results))
 
 
-def _created(parts: Parts, call: Call, asked: Message) -> Message:
-    topics = parts.topics
+def _check_most(topics: int, partitions: int) -> None:
+    """Nobody else is served while they are made."""
+    if topics > MOST_TOPICS or partitions > MOST_PARTITIONS:
+        raise Refused(
+            Code.POLICY_VIOLATION,
+            f"{topics} topics with {partitions} partitions: one request makes {MOST_TOPICS} topics "
+            f"and {MOST_PARTITIONS} partitions at most",
+        )
+
+
+def _created(parts: Parts, call: Call, asked: Sequence[Message]) -> list[Message]:
+    checked = [_checked(parts, each) for each in asked]
+    wanted = [each for each in checked if isinstance(each, Wanted)]
+    if call.request.validate_only:
+        ids: dict[str, bytes | Refused] = {each.name: parts.topics.new_id() for each in wanted}
+    else:
+        outcomes = parts.topics.create_all(wanted, call.now)
+        ids = {
+            each.name: outcome if isinstance(outcome, Refused) else outcome.id
+            for each, outcome in zip(wanted, outcomes, strict=True)
+        }
+    results = []
+    for each, found in zip(asked, checked, strict=True):
+        outcome = found if isinstance(found, Refused) else ids[found.name]
+        if isinstance(outcome, Refused):
+            results.append(_uncreated(each.name, outcome))
+        elif isinstance(found, Wanted):
+            results.append(_creation(parts, found, outcome))
+    return results
+
+
+def _checked(parts: Parts, asked: Message) -> Wanted | Refused:
     try:
-        topics.check_name(asked.name)
+        parts.topics.check_name(asked.name)
         overrides = _overrides(asked)
-        topics.check_settings(overrides)
-        count = _checked_count(parts, asked)
-        if call.request.validate_only:
-            return _creation(parts, asked.name, topics.new_id(), count, overrides)
-        topic = topics.create(asked.name, count, overrides, call.now)
-        return _creation(parts, topic.name, topic.id, topic.partitions, overrides)
+        parts.topics.check_settings(overrides)
+        return Wanted(asked.name, _checked_count(parts, asked), overrides)
     except Refused as error:
-        return _uncreated(asked.name, error)
+        return error
 
 
 def _overrides(asked: Message) -> dict[str, str]:
@@ -115,9 +144,8 @@ def _check_replicas(parts: Parts, replicas: list[int]) -> None:
         )
 
 
-def _creation(
-    parts: Parts, name: str, topic_id: bytes, count: int, overrides: Mapping[str, str]
-) -> Message:
+def _creation(parts: Parts, made: Wanted, topic_id: bytes) -> Message:
+    name, count, overrides = made
     config = CreateTopicsResponse.CreatableTopicConfigs
     return CreateTopicsResponse.CreatableTopicResult(
         name=name,
@@ -191,7 +219,7 @@ def handle_delete(parts: Parts, call: Call) -> None:
             results.append(_undeleted(name, topic.id, _refused(text)))
         else:
             found[name] = topic
-    results.extend(_deleted(parts, topic, call.now) for topic in found.values())
+    results += _deleted(parts, found.values(), call.now)
     call.answer(DeleteTopicsResponse(responses=results))
 
 
@@ -202,16 +230,16 @@ def _asked(call: Call) -> list[tuple[str | None, bytes]]:
     return [(each.name, each.topic_id) for each in call.request.topics]
 
 
-def _deleted(parts: Parts, topic: Topic, now: int) -> Message:
-    if topic.name == JOURNAL:
-        return _undeleted(topic.name, topic.id, _refused(f"{JOURNAL} holds the groups"))
-    try:
-        parts.topics.delete(topic.name, now)
-    except Refused as error:
-        return _undeleted(topic.name, topic.id, error)
-    return DeleteTopicsResponse.DeletableTopicResult(
-        name=topic.name, topic_id=topic.id, error_code=Code.NONE, error_message=None
-    )
+def _deleted(parts: Parts, topics: Collection[Topic], now: int) -> list[Message]:
+    outcomes = parts.topics.delete_all([topic.name for topic in topics], now)
+    return [
+        _undeleted(topic.name, topic.id, outcome)
+        if isinstance(outcome, Refused)
+        else DeleteTopicsResponse.DeletableTopicResult(
+            name=topic.name, topic_id=topic.id, error_code=Code.NONE, error_message=None
+        )
+        for topic, outcome in zip(topics, outcomes, strict=True)
+    ]
 
 
 def _undeleted(name: str | None, topic_id: bytes, error: Refused) -> Message:
@@ -242,26 +270,39 @@ def handle_grow(parts: Parts, call: Call) -> None:
         for name, count in counts.items()
         if count > 1
     ]
-    results += [_grow(parts, call, each) for each in asked if counts[each.name] == 1]
+    once = [each for each in asked if counts[each.name] == 1]
+    problems = {each.name: _ungrowable(parts, each) for each in once}
+    wanted = {each.name: each.count for each in once if problems[each.name] is None}
+    try:
+        _check_most(0, sum(count - _partitions(parts, name) for name, count in wanted.items()))
+    except Refused as error:
+        problems |= dict.fromkeys(wanted, error)
+    else:
+        if not call.request.validate_only:
+            outcomes = parts.topics.grow_all(wanted, call.now)
+            for name, outcome in zip(wanted, outcomes, strict=True):
+                problems[name] = outcome if isinstance(outcome, Refused) else None
+    results += [_grown(each.name, problems[each.name]) for each in once]
     call.answer(CreatePartitionsResponse(results=results))
 
 
-def _grow(parts: Parts, call: Call, asked: Message) -> Message:
+def _partitions(parts: Parts, name: str) -> int:
+    topic = parts.topics.get(name)
+    return 0 if topic is None else topic.partitions
+
+
+def _ungrowable(parts: Parts, asked: Message) -> Refused | None:
+    """Why a topic cannot be given more partitions."""
     topic = parts.topics.get(asked.name)
     if topic is None:
-        return _grown(asked.name, _named(Code.UNKNOWN_TOPIC_OR_PARTITION))
-    if topic.name == JOURNAL:
-        text = f"{JOURNAL} cannot have more partitions: where a group is kept hangs on their number"
-        return _grown(asked.name, _refused(text))
+        return _named(Code.UNKNOWN_TOPIC_OR_PARTITION)
     try:
         check_growth(topic, asked.count)
         if asked.assignments is not None:
             _check_assigned(parts, asked.assignments, asked.count - topic.partitions)
-        if not call.request.validate_only:
-            parts.topics.grow(asked.name, asked.count, call.now)
     except Refused as error:
-        return _grown(asked.name, error)
-    return _grown(asked.name, None)
+        return error
+    return None
 
 
 def _check_assigned(parts: Parts, assigned: list[Message], more: int) -> None:
