@@ -364,7 +364,7 @@ def test_help_shows_examples_and_exit_codes(rota: Run) -> None:
     code, out, _ = rota("simulate", "--help")
     assert code == 0
     assert "examples:" in out
-    assert "--max-moves, --max-stopped" in out
+    assert "is exceeded (--max-stopped)" in out
 
 
 def test_progress_is_shown_where_somebody_looks(
