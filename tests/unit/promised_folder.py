@@ -27,6 +27,8 @@ CONFIG = BrokerConfig(offsets_partitions=2, offsets_segment_bytes=900)
 SMALL = {"internal.segment.bytes": "700", "index.interval.bytes": "150"}
 PARTITIONS = (("log", 0), ("log", 1), ("compact", 0), ("cut", 0))
 GROUPS = ("readers", "writers", "third")
+UNREAD = (Code.NONE, Code.OFFSET_OUT_OF_RANGE, Code.KAFKA_STORAGE_ERROR)
+"""What a reader may be told; the last where a folder is of another topic."""
 UNAVAILABLE = (Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS)
 TIMES = (START - 1, START + 9, START + 21, START + 70_000)
 
@@ -154,7 +156,7 @@ def batches(peer: Peer, topic: str, number: int, offset: int) -> Iterator[tuple[
         if found.error_code == Code.CORRUPT_MESSAGE:
             offset += 1
         elif found.error_code or not found.records:
-            assert found.error_code in {0, Code.OFFSET_OUT_OF_RANGE}, Code(found.error_code)
+            assert found.error_code in UNREAD, Code(found.error_code)
             return
         data = bytes(found.records or b"")
         while data:
