@@ -77,7 +77,7 @@ def tool_produce(to: Contestant, topic: str, size: int) -> float:
         *("--record-size", str(size), "--throughput", "-1"),
         *("--producer-props", f"bootstrap.servers={to.address}"),
     )
-    (rate,) = re.findall(r"([\d.]+) records/sec", printed.splitlines()[-1])
+    (rate,) = re.findall(r"([\d.]+) records/sec", printed[-1])
     return RECORDS[size] / float(rate)
 
 
@@ -87,17 +87,18 @@ def tool_fetch(source: Contestant, topic: str, size: int) -> float:
         *("ConsumerPerformance", "--topic", topic, "--num-records", str(RECORDS[size])),
         *("--bootstrap-server", source.address, "--timeout", "60000"),
     )
-    heads, values = (line.split(", ") for line in printed.strip().splitlines()[-2:])
+    heads, values = (line.split(", ") for line in printed[-2:])
     told = dict(zip(heads, values, strict=True))
     assert int(told["data.consumed.in.nMsg"]) >= RECORDS[size]
     return float(told["fetch.time.ms"]) / 1_000
 
 
-def _tool(name: str, *args: str) -> str:
+def _tool(name: str, *args: str) -> list[str]:
+    """What a tool prints, without what it logs."""
     command = java_broker.java(f"{TOOLS}.{name}", *args, flags=("-Xmx512m",))
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return [line for line in done.stdout.splitlines() if line and not line.startswith("[")]
 
 
 def measure(
