@@ -87,14 +87,14 @@ def tool_fetch(source: Contestant, topic: str, size: int) -> float:
         *("ConsumerPerformance", "--topic", topic, "--num-records", str(RECORDS[size])),
         *("--bootstrap-server", source.address, "--timeout", "60000"),
     )
-    heads, values = (line.split(", ") for line in printed[-2:])
-    told = dict(zip(heads, values, strict=True))
+    (heads,) = (line for line in printed if line.startswith("start.time"))
+    told = dict(zip(heads.split(", "), printed[-1].split(", "), strict=True))
     assert int(told["data.consumed.in.nMsg"]) >= RECORDS[size]
     return float(told["fetch.time.ms"]) / 1_000
 
 
 def _tool(name: str, *args: str) -> list[str]:
-    """What a tool prints, without what it logs."""
+    """The lines that a tool prints, without most of what it logs."""
     command = java_broker.java(f"{TOOLS}.{name}", *args, flags=("-Xmx512m",))
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr
