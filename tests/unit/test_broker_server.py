@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
 import ssl
 import struct
@@ -693,3 +694,12 @@ def test_certificates_that_cannot_be_used(authority: trustme.CA, tmp_path: Path)
         server_context(tmp_path / "cert.pem", tmp_path / "no.pem")
     with pytest.raises(Exception, match="does not belong"):
         server_context(tmp_path / "cert.pem", tmp_path / "other.pem")
+
+
+def test_answers_are_not_held_back_until_earlier_ones_are_acknowledged(server: Serving) -> None:
+    with server.connect() as client:
+        client.sendall(framed(b"=here"))
+        assert read_frame(client) == b"=here"
+        (descriptor,) = server.run(lambda one: one.descriptors())
+        with socket.socket(fileno=os.dup(descriptor)) as theirs:
+            assert theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -8,6 +8,7 @@ brings. A connection at rest has no buffer, no task and no timer of its own.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import sys
 from typing import Protocol
@@ -195,6 +196,9 @@ class Connection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(CHUNK, CALM)
+        # asyncio does so only for sockets made with the protocol's number; else the second of two
+        # small answers waits 40 ms for the client to acknowledge the first
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = transport.get_extra_info("peername")
         self.name = f"{peer[0]}:{peer[1]}" if peer else "?"
         if not self._host.opened(self, peer[0] if peer else ""):
