@@ -232,7 +232,10 @@ def survey(
             "to make a new one from the partitions' folders; topics' settings are lost then"
         )
     names = disk.names("")
-    kafkas = META in names and (since or not copies.bad)
+    # only Rota keeps copies of checkpoints, and only a Kafka a log of its metadata
+    ours = any(name.endswith(".copy") for name in names) and "__cluster_metadata-0" not in names
+    lost = ours or bool(copies.bad)
+    kafkas = META in names and (since or not lost)
     partitions = adoption.partition_folders(disk)
     if not adopt:
         _refuse_foreign(names, called, kafkas=kafkas, partitions=bool(partitions))
@@ -240,7 +243,7 @@ def survey(
     identity = _read_meta(disk, new_id)
     if kafkas:
         _check_kafkas(names, identity, called)
-    elif not copies.bad:
+    elif not lost:
         _check_bare(names, partitions, called)
     if identity is not None:
         _check_node(identity, node_id, called)
