@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -179,13 +179,7 @@ def _node(  # noqa: PLR0913, as above
         alarms=alarms,
         log=log,
         address=address,
-        versions={
-            each.api: (
-                each.lowest if each.advertised_from is None else each.advertised_from,
-                each.highest,
-            )
-            for each in offered.values()
-        },
+        versions=_versions(offered.values()),
         users=users,
         mechanisms=mechanisms,
         new_nonce=partial(token_urlsafe, 24),
@@ -194,6 +188,17 @@ def _node(  # noqa: PLR0913, as above
         log(WARNING, f"{called} was not closed in good order: its logs were looked through")
     log(INFO, f"cluster {folder.cluster_id}: {len(topics)} topics in {called}")
     return Node(parts, offered, faults=Faults(alarms), login_needed=users is not None)
+
+
+def _versions(offered: Iterable[Handler]) -> dict[int, tuple[int, int]]:
+    """What clients are told of each API: the lowest and the highest version."""
+    return {
+        each.api: (
+            each.lowest if each.advertised_from is None else each.advertised_from,
+            each.highest,
+        )
+        for each in offered
+    }
 
 
 def _new_bytes() -> bytes:
