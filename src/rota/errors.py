@@ -7,12 +7,20 @@
     │   ├── UnknownStrategy     no such strategy, or it cannot be loaded
     │   └── UnknownSolver       no such solver of the sticky family
     ├── Unreachable             what is needed cannot be reached or read: a file, a server, Java
-    │   └── DiskError           the machine refused to read or write a file of the data folder
+    │   ├── DiskError           the machine refused to read or write a file of the data folder
+    │   ├── NotKafka            something else than a Kafka listens at an address
+    │   └── TimedOut            no answer came within the time that was given
     ├── FormatError             bytes that do not follow their format
     ├── StrategyError           a strategy did not do its duty
     │   ├── StrategyFailed      it raised
     │   └── BrokenRule          its result breaks a rule of a valid assignment
     ├── Refused                 a broker refuses what a request asks for; carries Kafka's code
+    │   ├── AuthenticationFailed    wrong credentials, or a mechanism the broker has not
+    │   ├── AuthorizationFailed     no permission for a topic, a group or the cluster
+    │   ├── UnknownTopic        a topic that does not exist, or cannot
+    │   └── NoOffset            no offset to read from: none committed, or out of range
+    ├── RecordError             a record that cannot be decoded; names where it is
+    ├── Interrupted             ``wakeup`` ended what the application was waiting for
     └── GroupError              a group's coordinator refused; carries Kafka's code
         ├── CommitFailed        the member is no longer of the generation it commits for
         ├── RebalanceInProgress     a commit came in the middle of a rebalance: poll, then commit
@@ -24,6 +32,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 
 
 class Code(enum.IntEnum):
@@ -133,6 +142,14 @@ class DiskError(Unreachable):
         """There is no space left."""
 
 
+class NotKafka(Unreachable):
+    """Something else listens at this address. The message names the address, and what it may be."""
+
+
+class TimedOut(Unreachable):
+    """No answer within the time that was given. The message names what was waited for."""
+
+
 class FormatError(RotaError):
     """Bytes that do not follow their format: truncated, negative lengths, impossible counts."""
 
@@ -168,6 +185,49 @@ class Refused(RotaError):
         self.code = code
         self.records = records
         """The numbers of the records in their batch that are the reason, with what is wrong."""
+
+
+class AuthenticationFailed(Refused):
+    """The broker does not take these credentials, or not by this mechanism."""
+
+
+class AuthorizationFailed(Refused):
+    """The user has no permission. The message names the topic or the group."""
+
+
+class UnknownTopic(Refused):
+    """A topic that does not exist, or that cannot have this name."""
+
+
+class NoOffset(Refused):
+    """Nothing says where to read on: no offset was committed, or it is out of range, and
+    ``auto.offset.reset`` is ``none``. The message names the partitions.
+    """
+
+
+class RecordError(RotaError):
+    """A record, or a batch of them, that cannot be decoded. To go on behind it, seek to
+    :attr:`next_offset`.
+    """
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, problem: str, *, next_offset: int
+    ) -> None:
+        super().__init__(f"{topic}-{partition} at offset {offset}: {problem}")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.problem = problem
+        self.next_offset = next_offset
+        """The first offset behind what cannot be decoded."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        made = functools.partial(type(self), next_offset=self.next_offset)
+        return made, (self.topic, self.partition, self.offset, self.problem)
+
+
+class Interrupted(RotaError):
+    """``wakeup`` was called from another thread, or from a signal handler."""
 
 
 class GroupError(RotaError):

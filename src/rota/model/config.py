@@ -9,9 +9,13 @@ minutes, for times are in milliseconds here.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
 from rota.errors import InputError
 from rota.model.text import misfit, shortened
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE
@@ -19,23 +23,24 @@ INT, LONG = 2**31 - 1, 2**63 - 1
 """The highest numbers of Kafka's types."""
 
 
-def _number(
-    key: str | None, default: int, *, least: int = 0, most: int = INT, unit: int = 1
-) -> int:
+def number(key: str | None, default: int, *, least: int = 0, most: int = INT, unit: int = 1) -> int:
+    """A setting that is a whole number."""
     value: int = field(
         default=default, metadata={"key": key, "least": least, "most": most * unit, "unit": unit}
     )
     return value
 
 
-def _ratio(key: str, default: float) -> float:
+def ratio(key: str, default: float) -> float:
+    """A setting from 0 to 1."""
     value: float = field(
         default=default, metadata={"key": key, "least": 0, "most": 1, "ratio": True, "unit": 1}
     )
     return value
 
 
-def _choice(key: str, default: str, *others: str) -> str:
+def choice(key: str, default: str, *others: str) -> str:
+    """A setting that is one of a few words."""
     value: str = field(default=default, metadata={"key": key, "choices": (default, *others)})
     return value
 
@@ -44,21 +49,21 @@ def _choice(key: str, default: str, *others: str) -> str:
 class GroupConfig:
     """What a broker's operator sets for groups. Times are in milliseconds."""
 
-    min_session_timeout: int = _number("group.min.session.timeout.ms", 6_000)
-    max_session_timeout: int = _number("group.max.session.timeout.ms", 30 * MINUTE)
-    initial_rebalance_delay: int = _number("group.initial.rebalance.delay.ms", 3_000)
-    max_size: int = _number("group.max.size", INT, least=1)
-    offset_metadata_max: int = _number("offset.metadata.max.bytes", 4_096)
-    offsets_retention: int = _number("offsets.retention.minutes", 7 * DAY, least=1, unit=MINUTE)
+    min_session_timeout: int = number("group.min.session.timeout.ms", 6_000)
+    max_session_timeout: int = number("group.max.session.timeout.ms", 30 * MINUTE)
+    initial_rebalance_delay: int = number("group.initial.rebalance.delay.ms", 3_000)
+    max_size: int = number("group.max.size", INT, least=1)
+    offset_metadata_max: int = number("offset.metadata.max.bytes", 4_096)
+    offsets_retention: int = number("offsets.retention.minutes", 7 * DAY, least=1, unit=MINUTE)
     """In milliseconds too, though Kafka counts minutes."""
-    retention_check_interval: int = _number(
+    retention_check_interval: int = number(
         "offsets.retention.check.interval.ms", 10 * MINUTE, least=1, most=LONG
     )
-    new_member_timeout: int = _number(None, 5 * MINUTE, least=1)
+    new_member_timeout: int = number(None, 5 * MINUTE, least=1)
     """How long a new member may wait for its first join to complete; fixed in Kafka."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        check(self)
         if self.min_session_timeout > self.max_session_timeout:
             raise InputError(
                 f"group.min.session.timeout.ms: {self.min_session_timeout} is more than "
@@ -74,16 +79,16 @@ class MemberConfig:
     client_id: str = field(default="rota", metadata={"key": "client.id"})
     static_id: str | None = field(default=None, metadata={"key": "group.instance.id"})
     rack: str | None = field(default=None, metadata={"key": "client.rack"})
-    session_timeout: int = _number("session.timeout.ms", 45_000, least=1)
-    heartbeat_interval: int = _number("heartbeat.interval.ms", 3_000, least=1)
-    max_poll_interval: int = _number("max.poll.interval.ms", 5 * MINUTE, least=1)
-    retry_backoff: int = _number("retry.backoff.ms", 100, most=LONG)
-    retry_backoff_max: int = _number("retry.backoff.max.ms", 1_000, most=LONG)
+    session_timeout: int = number("session.timeout.ms", 45_000, least=1)
+    heartbeat_interval: int = number("heartbeat.interval.ms", 3_000, least=1)
+    max_poll_interval: int = number("max.poll.interval.ms", 5 * MINUTE, least=1)
+    retry_backoff: int = number("retry.backoff.ms", 100, most=LONG)
+    retry_backoff_max: int = number("retry.backoff.max.ms", 1_000, most=LONG)
     auto_commit: bool = field(default=True, metadata={"key": "enable.auto.commit"})
-    auto_commit_interval: int = _number("auto.commit.interval.ms", 5_000)
+    auto_commit_interval: int = number("auto.commit.interval.ms", 5_000)
 
     def __post_init__(self) -> None:
-        _check(self)
+        check(self)
         if not self.group:
             raise InputError("group.id: a member needs the name of its group")
         if self.static_id == "":
@@ -109,27 +114,27 @@ class MemberConfig:
 class TopicConfig:
     """What is set for a topic. Times are in milliseconds; -1 is no limit where Kafka says so."""
 
-    cleanup_policy: str = _choice("cleanup.policy", "delete", "compact", "compact,delete", "")
-    delete_retention: int = _number("delete.retention.ms", DAY, most=LONG)
-    flush_messages: int = _number("flush.messages", LONG, least=1, most=LONG)
-    flush_interval: int = _number("flush.ms", LONG, most=LONG)
-    index_interval: int = _number("index.interval.bytes", 4_096)
-    max_compaction_lag: int = _number("max.compaction.lag.ms", LONG, least=1, most=LONG)
-    max_message_bytes: int = _number("max.message.bytes", 1_048_588)
-    timestamps_after: int = _number("message.timestamp.after.max.ms", 60 * MINUTE, most=LONG)
-    timestamps_before: int = _number("message.timestamp.before.max.ms", LONG, most=LONG)
-    timestamp_type: str = _choice("message.timestamp.type", "CreateTime", "LogAppendTime")
-    min_cleanable_ratio: float = _ratio("min.cleanable.dirty.ratio", 0.5)
-    min_compaction_lag: int = _number("min.compaction.lag.ms", 0, most=LONG)
-    retention_bytes: int = _number("retention.bytes", -1, least=-LONG, most=LONG)
-    retention: int = _number("retention.ms", 7 * DAY, least=-1, most=LONG)
-    segment_bytes: int = _number("segment.bytes", 1 << 30, least=1)
+    cleanup_policy: str = choice("cleanup.policy", "delete", "compact", "compact,delete", "")
+    delete_retention: int = number("delete.retention.ms", DAY, most=LONG)
+    flush_messages: int = number("flush.messages", LONG, least=1, most=LONG)
+    flush_interval: int = number("flush.ms", LONG, most=LONG)
+    index_interval: int = number("index.interval.bytes", 4_096)
+    max_compaction_lag: int = number("max.compaction.lag.ms", LONG, least=1, most=LONG)
+    max_message_bytes: int = number("max.message.bytes", 1_048_588)
+    timestamps_after: int = number("message.timestamp.after.max.ms", 60 * MINUTE, most=LONG)
+    timestamps_before: int = number("message.timestamp.before.max.ms", LONG, most=LONG)
+    timestamp_type: str = choice("message.timestamp.type", "CreateTime", "LogAppendTime")
+    min_cleanable_ratio: float = ratio("min.cleanable.dirty.ratio", 0.5)
+    min_compaction_lag: int = number("min.compaction.lag.ms", 0, most=LONG)
+    retention_bytes: int = number("retention.bytes", -1, least=-LONG, most=LONG)
+    retention: int = number("retention.ms", 7 * DAY, least=-1, most=LONG)
+    segment_bytes: int = number("segment.bytes", 1 << 30, least=1)
     """A topic's own may not be under 1 MiB, but for tests (``internal.segment.bytes``)."""
-    segment_index_bytes: int = _number("segment.index.bytes", 10 << 20, least=4)
-    segment_age: int = _number("segment.ms", 7 * DAY, least=1, most=LONG)
+    segment_index_bytes: int = number("segment.index.bytes", 10 << 20, least=4)
+    segment_age: int = number("segment.ms", 7 * DAY, least=1, most=LONG)
 
     def __post_init__(self) -> None:
-        _check(self)
+        check(self)
 
     @property
     def compacted(self) -> bool:
@@ -146,27 +151,27 @@ class TopicConfig:
 class BrokerConfig:
     """What a broker's operator sets, but for groups and topics. Times are in milliseconds."""
 
-    node_id: int = _number("node.id", 1)
+    node_id: int = number("node.id", 1)
     auto_create_topics: bool = field(default=True, metadata={"key": "auto.create.topics.enable"})
-    default_partitions: int = _number("num.partitions", 1, least=1)
-    offsets_partitions: int = _number("offsets.topic.num.partitions", 50, least=1)
-    offsets_segment_bytes: int = _number("offsets.topic.segment.bytes", 100 << 20, least=1)
-    max_request_bytes: int = _number("socket.request.max.bytes", 100 << 20, least=1)
-    max_fetch_bytes: int = _number("fetch.max.bytes", 55 << 20, least=1_024)
-    max_connections: int = _number("max.connections", INT)
-    idle_connection: int = _number("connections.max.idle.ms", 10 * MINUTE, most=LONG)
-    login_pause: int = _number("connection.failed.authentication.delay.ms", 100)
+    default_partitions: int = number("num.partitions", 1, least=1)
+    offsets_partitions: int = number("offsets.topic.num.partitions", 50, least=1)
+    offsets_segment_bytes: int = number("offsets.topic.segment.bytes", 100 << 20, least=1)
+    max_request_bytes: int = number("socket.request.max.bytes", 100 << 20, least=1)
+    max_fetch_bytes: int = number("fetch.max.bytes", 55 << 20, least=1_024)
+    max_connections: int = number("max.connections", INT)
+    idle_connection: int = number("connections.max.idle.ms", 10 * MINUTE, most=LONG)
+    login_pause: int = number("connection.failed.authentication.delay.ms", 100)
     """Who has failed to log in waits so long for the answer: guessing takes its time."""
-    retention_check: int = _number("log.retention.check.interval.ms", 5 * MINUTE, least=1)
-    checkpoint_interval: int = _number("log.flush.offset.checkpoint.interval.ms", MINUTE, least=1)
-    cleaner_backoff: int = _number("log.cleaner.backoff.ms", 15_000, most=LONG)
-    producer_expiration: int = _number("producer.id.expiration.ms", DAY, least=1)
+    retention_check: int = number("log.retention.check.interval.ms", 5 * MINUTE, least=1)
+    checkpoint_interval: int = number("log.flush.offset.checkpoint.interval.ms", MINUTE, least=1)
+    cleaner_backoff: int = number("log.cleaner.backoff.ms", 15_000, most=LONG)
+    producer_expiration: int = number("producer.id.expiration.ms", DAY, least=1)
 
     def __post_init__(self) -> None:
-        _check(self)
+        check(self)
 
 
-def _check(config: GroupConfig | MemberConfig | TopicConfig | BrokerConfig) -> None:
+def check(config: DataclassInstance) -> None:
     """Refuses numbers out of bounds, and texts that no request could carry."""
     for each in fields(config):
         value, about = getattr(config, each.name), each.metadata

@@ -1,0 +1,1 @@
+"""A consumer: the member machine in a thread of its own, and reading in the application's."""
