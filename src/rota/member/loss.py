@@ -78,7 +78,7 @@ def explain(loss: Loss | None, presence: Presence, config: MemberConfig, now: in
 
 def _late_poll(absence: int, allowed: int) -> str:
     return (
-        f"the application did not poll for {seconds(absence)}, "
+        f"the application has not polled for {seconds(absence)}, "
         f"{seconds(max(absence - allowed, 0))} longer than max.poll.interval.ms = {allowed} allows,"
         " so the member left the group. Set max.poll.interval.ms higher, or max.poll.records lower"
         " for less work between two polls"
