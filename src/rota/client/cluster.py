@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from rota.client import race
-from rota.client.connection import Connection
+from rota.client.connection import Connection, Means
 from rota.client.coordinator import Coordinator, Coordinators
 from rota.client.metadata import Metadata, Node
 from rota.client.peer import Peer
@@ -27,7 +27,6 @@ from rota.errors import (
 from rota.model.client import Address, ClientConfig
 from rota.model.topic import TopicPartition
 from rota.wire.api import Api
-from rota.wire.frame import SCRATCH
 from rota.wire.message import Message
 
 ADVERTISED = (
@@ -47,11 +46,11 @@ class Client:
     def __init__(self, config: ClientConfig) -> None:
         """Nothing is opened yet."""
         self.config = config
-        self._scratch = bytearray(SCRATCH)
+        self._means = Means(config)
         self._peers: dict[tuple[Address, str], Peer] = {}
         """By the address and what it is for: a long poll must not hold up a heartbeat, and a
         broker serves one request of a connection at a time."""
-        self._refresher = Refresher(partial(self.send, Api.METADATA), config)
+        self._refresher = Refresher(partial(self.send, Api.METADATA), config, self._problems)
         self._coordinators = Coordinators(self)
         self.backoff = Backoff.of(config.retry_backoff, config.retry_backoff_max)
         """Pauses between tries that a broker has answered with an error."""
@@ -227,9 +226,7 @@ class Client:
     def _peer(self, address: Address, use: str, name: str, hint: str = "") -> Peer:
         found = self._peers.get((address, use))
         if found is None:
-            found = self._peers[address, use] = Peer(
-                address, self.config, self._scratch, name, hint
-            )
+            found = self._peers[address, use] = Peer(address, self._means, name, hint)
         return found
 
     async def _connect_anywhere(self, deadline: float) -> Connection:
@@ -264,6 +261,10 @@ class Client:
         ]
         random.shuffle(first)
         return sorted(dict.fromkeys(found + first), key=lambda each: each.ready_at)
+
+    def _problems(self) -> str:
+        found = [str(each.problem) for each in self._peers.values() if each.problem is not None]
+        return f": {'; '.join(found)}" if found else ""
 
     def _known(self) -> str:
         brokers = ", ".join(

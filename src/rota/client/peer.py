@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 
-from rota.client.connection import Connection
+from rota.client.connection import Connection, Means
 from rota.client.retry import Backoff
 from rota.errors import RotaError, TimedOut, Unreachable
-from rota.model.client import Address, ClientConfig
+from rota.model.client import Address
 
 
 class Peer:
     """An address, and what became of the last tries to reach it."""
 
-    def __init__(
-        self, address: Address, config: ClientConfig, scratch: bytearray, name: str, hint: str = ""
-    ) -> None:
+    def __init__(self, address: Address, means: Means, name: str, hint: str = "") -> None:
         """An address that nobody has tried.
 
         :param name: how errors call it
         :param hint: what they say to who cannot reach it
         """
         self.address = address
-        self._config = config
-        self._scratch = scratch
+        config = self._config = means.config
+        self._means = means
         self.name = name
         self._hint = hint
         self._connection: Connection | None = None
@@ -72,7 +70,7 @@ class Peer:
             name=self.name,
             hint=self._hint,
             patience=patience,
-            scratch=self._scratch,
+            means=self._means,
         )
 
     def _opened(self, task: asyncio.Task[Connection]) -> None:

@@ -42,11 +42,16 @@ class _Round:
 class Refresher:
     """The snapshot, and when it is renewed."""
 
-    def __init__(self, ask: Ask, config: ClientConfig) -> None:
+    def __init__(self, ask: Ask, config: ClientConfig, problems: Callable[[], str]) -> None:
+        """Knows nothing yet.
+
+        :param problems: what has come of the last tries to reach brokers
+        """
         self.metadata = Metadata()
         self.callbacks: list[Callable[[Metadata], None]] = []
         self._ask = ask
         self._config = config
+        self._problems = problems
         self._watched: frozenset[str] | None = frozenset()
         self._round: _Round | None = None
         self._pauses = Backoff.of(config.retry_backoff, config.retry_backoff_max)
@@ -82,10 +87,13 @@ class Refresher:
                 under_way.task.add_done_callback(_retrieved)
             assert under_way.task is not None
             try:
-                async with asyncio.timeout_at(deadline):
+                # one that ends by then says why; the others are given up here
+                shared = under_way.deadline > deadline
+                async with asyncio.timeout_at(deadline if shared else None):
                     await asyncio.shield(under_way.task)
             except TimeoutError:
-                raise TimedOut("no broker has told of the cluster in the time given") from None
+                why = self._problems()
+                raise TimedOut(f"no broker tells of the cluster in the time given{why}") from None
             except RotaError:
                 if under_way.deadline >= deadline or loop.time() >= deadline:
                     raise
