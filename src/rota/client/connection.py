@@ -12,7 +12,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from rota.client import stranger, tls
 from rota.client.dial import dial
@@ -25,6 +25,8 @@ from rota.wire.api import Api
 from rota.wire.frame import SCRATCH, Frames
 from rota.wire.message import Head, Message, read_response, write_request
 from rota.wire.schema import Versions
+
+Loop: TypeAlias = asyncio.AbstractEventLoop
 
 LARGEST: Final = 1 << 30
 """Bytes of the largest answer. A fetch has ``fetch.max.bytes``, or one batch if that is more."""
@@ -56,15 +58,14 @@ class _Pending:
     __slots__ = ("api", "correlation", "deadline", "future", "raw", "sent", "version")
 
     def __init__(
-        self, api: Api, version: int, correlation: int, deadline: float, *, raw: bool
+        self, api: Api, version: int, correlation: int, deadline: float, loop: Loop
     ) -> None:
-        loop = asyncio.get_running_loop()
         self.api = api
         self.version = version
         self.correlation = correlation
         self.deadline = deadline
         self.sent = loop.time()
-        self.raw = raw
+        self.raw = False
         """Its answer is given out as it came."""
         self.future: asyncio.Future[Message] = loop.create_future()
 
@@ -225,7 +226,8 @@ class Connection(asyncio.BufferedProtocol):
     def send(
         self, api: Api, request: Message, *, deadline: float, most: int | None = None
     ) -> asyncio.Future[Message]:
-        """Sends a request. Who waits for the answer may be cancelled; the connection stays.
+        """Sends a request, at once; the loop need not run. Who waits for the answer may be
+        cancelled; the connection stays.
 
         :param deadline: by the loop's clock. Without an answer until then the connection is closed,
             for all that wait: what comes after it could not come either
@@ -240,17 +242,17 @@ class Connection(asyncio.BufferedProtocol):
         self, api: Api, version: int, request: Message, deadline: float
     ) -> asyncio.Future[Bytes]:
         """Sends a request in a version that nobody has agreed on; gives the answer's frame."""
-        return self._request(api, version, request, deadline, raw=True).future
+        pending = self._request(api, version, request, deadline)
+        pending.raw = True
+        return pending.future
 
-    def _request(
-        self, api: Api, version: int, request: Message, deadline: float, *, raw: bool = False
-    ) -> _Pending:
+    def _request(self, api: Api, version: int, request: Message, deadline: float) -> _Pending:
         if self._problem is not None or self._transport is None:
             raise Unreachable(self._named(self._problem or "the connection is not open"))
         self._count = (self._count + 1) & 0x7FFFFFFF
         head = Head(api, version, self._count, self._config.client_id, 0)
         data = write_request(head, request)
-        pending = _Pending(api, version, self._count, deadline, raw=raw)
+        pending = _Pending(api, version, self._count, deadline, self._loop)
         self._last = pending.sent
         self._waiting.append(pending)
         self._transport.write(data)

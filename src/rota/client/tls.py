@@ -13,6 +13,7 @@ from pathlib import Path
 from rota.errors import InputError, NotKafka, Unreachable, Untrusted
 from rota.model.client import Tls
 
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CERTIFICATE = "-BEGIN CERTIFICATE-"
 """Where one begins in PEM."""
 _PLAIN = (
@@ -67,7 +68,8 @@ def context(tls: Tls) -> ssl.SSLContext:
     :raises InputError: it has not what is needed
     """
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    spoken = [_VERSIONS[each] for each in tls.versions]
+    made.minimum_version, made.maximum_version = min(spoken), max(spoken)
     made.check_hostname = tls.checks_name
     _trust(made, tls)
     if tls.identity_file is not None:
