@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.consumer.crew import Crew, Kind
 from tests.consumer.history import (
     Assigned,
     Ended,
+    Event,
     Handed,
     History,
     Observed,
@@ -31,6 +32,13 @@ SESSION = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
 """A beat is how soon a member hears of a rebalance."""
 
 
+class Admin(Confluent):
+    """Without a word when a broker is gone at the end."""
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "log_level": 0}
+
+
 @dataclass(slots=True)
 class Scene:
     """What a case works with."""
@@ -40,12 +48,12 @@ class Scene:
     servers: str = ""
     """Where all go; the plain listener by default."""
     security: Mapping[str, str] | None = None
-    admin: Confluent = field(init=False)
+    admin: Admin = field(init=False)
 
     def __post_init__(self) -> None:
         self.servers = self.servers or self.cluster.plain
         given = None if self.security is None else dict(self.security)
-        self.admin = Confluent(self.servers, given)
+        self.admin = Admin(self.servers, given)
 
     def topic(self, partitions: int, **configs: str) -> str:
         """A topic of its own."""
@@ -113,6 +121,8 @@ class Group:
         self.members[member.name] = member
         if kind.repeats:
             self.history.repeaters.add(member.name)
+        if seat := (settings or {}).get("group.instance.id"):
+            self.history.seats[member.name] = str(seat)
         common = {"group.id": self.name, "auto.offset.reset": "earliest", **SESSION}
         wanted.setdefault("topics", None if "pattern" in wanted else self.topics)
         link.ask(
@@ -165,9 +175,42 @@ class Group:
                     own = self.history.written.setdefault(TopicPartition(topic, partition), {})
                     own[offset] = record["value"]
 
-    def settle(self, members: Iterable[Member] | None = None) -> None:
-        """Wait until every member has partitions, and every partition one owner."""
-        chosen = list(self.members.values() if members is None else members)
+    def grow(self, topic: str, count: int) -> None:
+        """Add partitions to a topic."""
+        self.scene.admin.grow_topic(topic, count)
+        until("it has grown", lambda: self.scene.admin.partitions(topic) == count)
+        self.partitions[topic] = count
+
+    def watch(self, topic: str) -> None:
+        """A topic that is the group's from now on."""
+        if topic not in self.topics:
+            self.topics.append(topic)
+        self.partitions[topic] = self.scene.admin.partitions(topic)
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where the group is when it is through."""
+        return {place: max(own) + 1 for place, own in self.history.written.items()}
+
+    def given_up(self, member: Member, since: int) -> set[TopicPartition]:
+        """What a member has given up since so many events."""
+        with self._lock:
+            return {
+                place
+                for event in self.history.events[since:]
+                if isinstance(event, Revoked) and event.member == member.name
+                for place in event.partitions
+            }
+
+    def owning(self) -> list[Event]:
+        """Who owns what, as the beginning of a new history."""
+        now = time.monotonic()
+        return [
+            Assigned(each.name, now, each.generation, tuple(sorted(each.owned)))
+            for each in self.members.values()
+        ]
+
+    def settle(self, *, all_busy: bool = True) -> None:
+        """Wait until every partition has one owner, and every member has partitions."""
         want = sorted(
             TopicPartition(topic, number)
             for topic, count in self.partitions.items()
@@ -176,8 +219,9 @@ class Group:
 
         def settled() -> bool:
             self._check()
-            have = sorted(place for each in chosen for place in each.owned)
-            return have == want and all(each.owned for each in chosen)
+            owned = [set(each.owned) for each in self.members.values()]
+            have = sorted(place for own in owned for place in own)
+            return have == want and (all(owned) or not all_busy)
 
         until(f"every partition of {self.name} has one owner;", settled, self._shown)
 

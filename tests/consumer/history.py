@@ -123,6 +123,8 @@ class History:
     """Before these offsets, records were removed from the log."""
     begins: dict[TopicPartition, int] = field(default_factory=dict)
     """Where the group began to read, if not at 0."""
+    seats: dict[str, str] = field(default_factory=dict)
+    """The static ids of members: who has one takes the place of the one before."""
     repeaters: set[str] = field(default_factory=set)
     """Members whose library hands out what a fetch brought twice now and then."""
 
@@ -136,7 +138,7 @@ class History:
             *course.strays,
             *lost(self.written, handed, {**self.begins, **self.removed}),
             *unlike(self.written, handed),
-            *doubly_owned(tenures),
+            *doubly_owned(tenures, self.seats),
             *overlapping(tenures),
             *disordered(tenures, self.removed, self.repeaters),
             *repeated(tenures, commits),
@@ -219,13 +221,14 @@ def unlike(written: Written, handed: Sequence[Handed]) -> Iterator[str]:
             yield f"{each.partition} {each.offset}: {each.value} instead of {known}"
 
 
-def doubly_owned(tenures: Sequence[Tenure]) -> Iterator[str]:
-    """A partition has one owner in each generation."""
+def doubly_owned(tenures: Sequence[Tenure], seats: Mapping[str, str]) -> Iterator[str]:
+    """A partition has one owner in each generation; a static member may have been replaced."""
     owners: dict[tuple[TopicPartition, int], set[str]] = defaultdict(set)
     for tenure in tenures:
         for generation in tenure.generations:
             if generation != UNKNOWN:
-                owners[tenure.partition, generation].add(tenure.member)
+                owner = seats.get(tenure.member, tenure.member)
+                owners[tenure.partition, generation].add(owner)
     for (place, generation), names in owners.items():
         if len(names) > 1:
             both = " and ".join(sorted(names))

@@ -174,3 +174,13 @@ def test_a_library_that_repeats_itself_is_not_blamed_for_it_but_for_gaps() -> No
     assert history.problems() == []
     skip(history)
     assert history.problems() == ["a handed out t-1 5 after 3"]
+
+
+def test_a_static_member_may_be_replaced_in_its_generation() -> None:
+    history = kept()
+    history.events += [Ended("a", 30), Assigned("c", 31, 4, (P, Q))]
+    assert history.problems() == [
+        f"{place} belonged to a and c in generation 4" for place in (P, Q)
+    ]
+    history.seats |= {"a": "seat", "c": "seat"}
+    assert history.problems() == []
