@@ -66,6 +66,7 @@ class Topics:
         while self._is_due:
             self._is_due = False
             deadline = now() + config.api_timeout / 1000
+            self._client.watch(self._wanted)
             create = config.create_topics and self._wanted is not None
             try:
                 await self._client.refresh(self._wanted, deadline=deadline, create=create)
