@@ -151,6 +151,7 @@ def kafka_cluster(folder: Path) -> Iterator[Cluster]:
             "advertised.listeners": f"{listening},FRONT://127.0.0.1:{front}",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "listener.security.protocol.map": protocols,
+            "log.initial.task.delay.ms": "100",  # else retention waits for half a minute
         },
     )
     try:

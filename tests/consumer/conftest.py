@@ -10,8 +10,10 @@ from tests.consumer.cluster import Cluster, kafka_cluster, rota_cluster
 from tests.consumer.crew import Crew
 from tests.java.launcher import Unavailable
 
-for module in ("group", "mix_case", "member_case", "topic_case"):
+for module in ("group", "hands"):
     pytest.register_assert_rewrite(f"tests.consumer.{module}")
+for kind in ("mix", "member", "topic", "presence", "position"):
+    pytest.register_assert_rewrite(f"tests.consumer.{kind}_case")
 
 
 @pytest.fixture(scope="session", params=["rota", "kafka"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -200,6 +201,16 @@ class Group:
                 if isinstance(event, Revoked) and event.member == member.name
                 for place in event.partitions
             }
+
+    def twice(self) -> list[tuple[TopicPartition, int]]:
+        """What was handed out more than once."""
+        with self._lock:
+            times = Counter(
+                (each.partition, each.offset)
+                for each in self.history.events
+                if isinstance(each, Handed)
+            )
+        return sorted(where for where, count in times.items() if count > 1)
 
     def owning(self) -> list[Event]:
         """Who owns what, as the beginning of a new history."""

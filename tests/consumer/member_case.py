@@ -112,6 +112,25 @@ def automatic(scene: Scene) -> None:
     group.judge()
 
 
+def handed_over(scene: Scene) -> None:
+    """With automatic commits, what was handed out is committed before it goes to another: while all
+    live, each record is handed out once.
+    """
+    group = Group(scene)
+    settings = {"auto.commit.interval.ms": 60_000}
+    for kind in (BLOCKING, ASYNC, BLOCKING, ASYNC):
+        group.join(kind, "cooperative-sticky", commits="auto", settings=settings)
+        group.write(20)
+        group.settle()
+    for member in list(group.members.values())[:-1]:
+        group.write(20)
+        group.leave(member)
+        group.settle()
+    group.finish()
+    group.judge()
+    assert group.twice() == []
+
+
 CASES: dict[str, Callable[[Scene], None]] = {
     **{f"{kind} is killed": partial(killed, kind) for kind in (BLOCKING, ASYNC)},
     "killed without a commit": killed_without_a_commit,
@@ -122,4 +141,5 @@ CASES: dict[str, Callable[[Scene], None]] = {
     "a static Java member is closed and back in time": partial(restarted_in_time, JAVA, False),
     "a static member is killed and back too late": restarted_too_late,
     "automatic commits": automatic,
+    "automatic commits before partitions go to others": handed_over,
 }

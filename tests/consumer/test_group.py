@@ -11,12 +11,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from tests.consumer import member_case, mix_case, topic_case
+from tests.consumer import member_case, mix_case, position_case, presence_case, topic_case
 from tests.consumer.cluster import Cluster
 from tests.consumer.crew import Crew
 from tests.consumer.group import Scene
 
-CASES = {**mix_case.CASES, **member_case.CASES, **topic_case.CASES}
+CASES = {
+    **mix_case.CASES,
+    **member_case.CASES,
+    **topic_case.CASES,
+    **presence_case.CASES,
+    **position_case.CASES,
+}
 AT_ONCE = 5
 
 

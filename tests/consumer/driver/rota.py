@@ -57,7 +57,7 @@ class RotaSeat(Noted):
         self.consumer.subscribe(self.topics, pattern=self.pattern, listener=Listener(self))
 
     def generation(self) -> int:
-        return int(self.consumer.generation)
+        return int(self.consumer.group_metadata.generation)
 
     def poll(self) -> None:
         super().poll()
