@@ -10,7 +10,8 @@ from typing import Self
 
 from rota.client.batch import Batch
 from rota.client.offset import ListedOffset
-from rota.consumer.consumer import CLOSE_TIMEOUT, POLL_TIMEOUT, Consumer, GroupMetadata, Place
+from rota.consumer.consumer import CLOSE_TIMEOUT, Consumer, GroupMetadata
+from rota.consumer.core import POLL_TIMEOUT, Place
 from rota.consumer.listener import CommitCallback, Offsets, RebalanceListener
 from rota.consumer.privateloop import PrivateLoop
 from rota.consumer.record import ConsumerRecord, Records

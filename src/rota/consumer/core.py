@@ -284,9 +284,8 @@ class Core:
         membership, member = self.membership, self.settings.member
         assert membership is not None
         assert member is not None
-        wait = self.api_timeout if timeout is None else timeout
         request = FetchOffsets(group=member.group, partitions=tuple(partitions))
-        reply = await membership.driver.ask(request, wait)
+        reply = await membership.driver.ask(request, timeout=timeout)
         assert isinstance(reply, FetchOffsetsReply)
         if reply.code == Code.GROUP_AUTHORIZATION_FAILED:
             raise AuthorizationFailed(reply.code, f"no permission for group {member.group}")
@@ -334,7 +333,7 @@ class Core:
                 stack.callback(self.membership.driver.stop)
                 await self._say_goodbye(self.membership, timeout)
 
-    async def _say_goodbye(self, membership: Membership, timeout: float, deadline: float) -> None:
+    async def _say_goodbye(self, membership: Membership, timeout: float) -> None:
         if not membership.driver.is_started:
             return
         until = membership.driver.now() + int(timeout * 1000)
