@@ -36,7 +36,6 @@ class Seat(Noted):
         )
 
     def fetch(self) -> list[Got]:
-        self._found = []
         message = self._consumer.poll(TURN)  # one by one: a rebalance may come between two
         while message is not None:
             error = message.error()
@@ -45,10 +44,11 @@ class Seat(Noted):
             elif error.fatal():
                 raise KafkaException(error)
             message = self._consumer.poll(0) if len(self._found) < MOST else None
-        return self._found
+        found, self._found = self._found, []
+        return found
 
     def revoked(self, partitions: Iterable[Place], *, lost: bool = False) -> None:
-        found, self._found = self._found, []
+        found, self._found = self._found, []  # they came before the rebalance
         self.hand_out(found)
         super().revoked(partitions, lost=lost)
 
