@@ -25,6 +25,7 @@ from rota.member.refusal import code_name
 from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import FetchOffsetsReply
 from rota.model.request import FetchOffsets
+from rota.model.text import shortened
 from rota.model.topic import TopicPartition
 
 FOREVER = float("inf")
@@ -88,8 +89,8 @@ class Core:
 
     def assign(self, wanted: frozenset[TopicPartition]) -> None:
         """Reads these, by the application's own will."""
+        self._commit_assigned()  # first, for it covers what was handed out of what is dropped
         self.flow.drop(self.assigned - wanted)
-        self._commit_assigned()
         self.assigned = wanted
         with self.lock():
             self.fetcher.assign(tuple(sorted(wanted)))
@@ -99,7 +100,7 @@ class Core:
         """Leaves the group, and waits until the listener has heard of it."""
         membership = self.membership
         assert membership is not None
-        self.flow.drain()
+        self.flow.stop()  # not drained: the last commit covers what was handed out
         membership.driver.tell(Unsubscribed())
         machine = membership.driver.machine
         while True:
@@ -107,6 +108,7 @@ class Core:
             if not machine.is_unsubscribing:
                 break
             await self.bell.wait(FOREVER, lambda: membership.is_due)
+        self.flow.drain()
         self.is_subscribed = False
 
     # Polling
@@ -120,6 +122,8 @@ class Core:
     async def poll(self, timeout: float, take: Callable[[], T | None]) -> T | None:
         """Takes as soon as there is something to take; None if that takes too long."""
         with self._alone():
+            if not (self.is_subscribed or self.assigned):
+                raise InputError("poll: nothing to read: subscribe or assign first")
             loop = asyncio.get_running_loop()
             deadline = loop.time() + timeout
             self._tell_poll(PollBegan())
@@ -156,15 +160,20 @@ class Core:
     def take(self, max_records: int | None = None) -> Records | None:
         """What may be handed out now, if anything."""
         most = self.settings.read.max_records if max_records is None else max_records
-        records = self.flow.drain() or self.fetcher.take(
-            most
-        )  # first those of a loop that was left
+        if left := self.flow.take(most):  # of a loop that was left; interceptors have seen them
+            return left
+        records = self.fetcher.take(most)
         for interceptor in self.settings.interceptors if records else ():
-            records = told("on_consume", interceptor.on_consume, records) or records
+            seen = told("on_consume", interceptor.on_consume, records)
+            records = records if seen is None else seen
         return records or None
 
     def take_batches(self) -> list[Batch] | None:
         """The same in columns."""
+        if unread := self.flow.unread():  # of a loop that was left: they come again, in columns
+            self.flow.drain()
+            for at, offset in unread.items():
+                self.fetcher.seek(at, offset)
         return self.fetcher.take_batches() or None
 
     # Committing
@@ -241,7 +250,7 @@ class Core:
         :raises InputError: one of them is not read by this consumer
         """
         self.check_open()
-        wanted = [TopicPartition(*each) for each in partitions]
+        wanted = [place(name, each) for each in partitions]
         assigned = self.assignment
         for each in wanted:
             if each not in assigned:
@@ -326,7 +335,7 @@ class Core:
         if self.is_closing:
             return
         self.is_closing = True
-        self.flow.drain()
+        self.flow.stop()  # not drained: the last commit covers what was handed out
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._set_closed)
             for interceptor in self.settings.interceptors:
@@ -362,6 +371,21 @@ class Core:
                     await self.bell.wait(deadline, lambda: membership.is_due)
         if error is not None:
             raise error
+
+
+def place(name: str, given: object) -> TopicPartition:
+    """A partition as an application names it, in a call.
+
+    :raises InputError: it is none
+    """
+    match given:
+        case (str(topic), int(number)):
+            return TopicPartition(topic, number)
+        case _:
+            raise InputError(
+                f"{name}: {shortened(repr(given))[1:-1]} is no partition: give "
+                "rota.TopicPartition(topic, number), or a pair like it"
+            )
 
 
 def _closing(interceptor: ConsumerInterceptor) -> Callable[[None], None]:
