@@ -10,7 +10,8 @@ from typing import Self
 
 from rota.client.batch import Batch
 from rota.client.offset import ListedOffset
-from rota.consumer.consumer import CLOSE_TIMEOUT, POLL_TIMEOUT, Consumer, GroupMetadata, Place
+from rota.consumer.consumer import CLOSE_TIMEOUT, Consumer, GroupMetadata
+from rota.consumer.core import POLL_TIMEOUT, Place
 from rota.consumer.listener import CommitCallback, Offsets, RebalanceListener
 from rota.consumer.privateloop import PrivateLoop
 from rota.consumer.record import ConsumerRecord, Records
@@ -185,7 +186,7 @@ class BlockingConsumer:
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Commits if that is automatic, leaves the group, closes connections."""
-        if not self._core.is_closed:
+        if not self._core.is_closing:
             try:
                 self._loop.run(self._consumer.close(timeout))
             finally:

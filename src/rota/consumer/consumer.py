@@ -284,7 +284,7 @@ class Consumer:
         self.core.check_open()
         config = self.core.settings.read
         deadline = self.core.deadline(timeout)
-        return await list_offsets(self.core.client, wanted, config.isolation, deadline)
+        return await list_offsets(self.core.client, wanted, config.isolation, deadline=deadline)
 
     # The group
 
