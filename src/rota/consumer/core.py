@@ -140,14 +140,17 @@ class Core:
             return None
         with self._alone():
             self._tell_poll(PollBegan())
-            # if so, the poll goes on in the loop
+            # if something is to be done first, the poll goes on in the loop
             return None if self._is_due_but_for_records() else self._take_in_poll(take)
 
     def _take_in_poll(self, take: Callable[[], T | None]) -> T | None:
         """Takes records, and ends the poll by it: a commit of the member's own in between would
-        cover what the application has not seen.
+        cover what the application has not seen. Nothing is taken if the member has said something
+        meanwhile: it may be that a partition is to be withheld, or another's.
         """
         with self.lock():
+            if self.membership is not None and self.membership.is_due:
+                return None
             found = take()
             if found is not None:
                 self._tell_poll(PollEnded())
