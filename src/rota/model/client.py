@@ -8,7 +8,8 @@ from typing import NamedTuple
 from rota.errors import InputError
 from rota.model.config import INT, LONG, MINUTE, check, choice, number
 
-EARLIEST, LATEST, NONE = "earliest", "latest", "none"
+EARLIEST, LATEST, NONE, BY_DURATION = "earliest", "latest", "none", "by_duration"
+TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 
 class Address(NamedTuple):
@@ -40,6 +41,8 @@ class Tls:
     """``ssl.key.password``."""
     checks_name: bool = True
     """``ssl.endpoint.identification.algorithm`` is ``https``, not empty."""
+    versions: tuple[str, ...] = TLS_VERSIONS
+    """``ssl.enabled.protocols``: some of :data:`TLS_VERSIONS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,12 @@ class ClientConfig:
     connect_timeout_max: int = number("socket.connection.setup.timeout.max.ms", 30_000, most=LONG)
     idle_connection: int = number("connections.max.idle.ms", 9 * MINUTE, least=-1, most=LONG)
     metadata_max_age: int = number("metadata.max.age.ms", 5 * MINUTE, most=LONG)
+    recovery: str = choice("metadata.recovery.strategy", "rebootstrap", "none")
+    """Whether ``bootstrap`` is tried again once no known broker can be reached."""
+    recovery_trigger: int = number(
+        "metadata.recovery.rebootstrap.trigger.ms", 5 * MINUTE, most=LONG
+    )
+    """How long no broker gave metadata before ``bootstrap`` is tried again."""
     create_topics: bool = field(default=True, metadata={"key": "allow.auto.create.topics"})
     receive_buffer: int = number("receive.buffer.bytes", -1, least=-1)
     """-1: as the system sees fit, which on Linux grows with need. Kafka has 64 KiB."""
@@ -93,8 +102,9 @@ class ReadConfig:
     fetch_max_wait: int = number("fetch.max.wait.ms", 500)
     max_partition_bytes: int = number("max.partition.fetch.bytes", 1 << 20)
     max_records: int = number("max.poll.records", 500, least=1, most=INT)
-    reset: str = choice("auto.offset.reset", LATEST, EARLIEST, NONE)
-    """Kafka has ``by_duration:...`` too; see where the settings are read."""
+    reset: str = choice("auto.offset.reset", LATEST, EARLIEST, NONE, BY_DURATION)
+    reset_duration: int = number(None, 0, most=LONG)
+    """How long before now reading starts where ``reset`` is ``by_duration`` (KIP-1106)."""
     isolation: str = choice("isolation.level", "read_uncommitted", "read_committed")
     check_crcs: bool = field(default=True, metadata={"key": "check.crcs"})
     exclude_internal: bool = field(default=True, metadata={"key": "exclude.internal.topics"})

@@ -175,7 +175,7 @@ def check(config: DataclassInstance) -> None:
     """Refuses numbers out of bounds, and texts that no request could carry."""
     for each in fields(config):
         value, about = getattr(config, each.name), each.metadata
-        name = about["key"] or each.name
+        name = about.get("key") or each.name
         if "least" in about:
             least, most = about["least"], about["most"]
             kinds, kind = ((int, float), "a") if "ratio" in about else ((int,), "a whole")

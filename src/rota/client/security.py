@@ -1,0 +1,153 @@
+"""TLS and log-in, out of ``security.protocol`` and the ``ssl.*`` and ``sasl.*`` settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from rota.client import jaas
+from rota.errors import InputError, Unreachable
+from rota.model.client import TLS_VERSIONS, Login, Tls
+from rota.model.text import shortened
+
+_JKS, _JCEKS, _DER_SEQUENCE = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30"
+_PEM = b"-----BEGIN "
+
+
+def tls(values: Mapping[str, object]) -> Tls:
+    """How to speak TLS.
+
+    :raises InputError: a store is not PEM, or what is given does not fit together
+    :raises Unreachable: a file cannot be read
+    """
+    versions = tuple(map(str, values.get("ssl.enabled.protocols", TLS_VERSIONS)))  # type: ignore[call-overload]
+    unknown = [name for name in versions if name not in TLS_VERSIONS]
+    if unknown or not versions:
+        raise InputError(
+            f"ssl.enabled.protocols: {shortened(', '.join(unknown))} is not "
+            f"{' or '.join(TLS_VERSIONS)}; older versions of TLS are not safe"
+        )
+    trusted, identity = _file("truststore", values), _file("keystore", values)
+    chain, key = _text("ssl.keystore.certificate.chain", values), _text("ssl.keystore.key", values)
+    authorities = _text("ssl.truststore.certificates", values)
+    if (chain is None) != (key is None):
+        has, lacks = ("chain", "key") if key is None else ("key", "chain")
+        names = {"chain": "ssl.keystore.certificate.chain", "key": "ssl.keystore.key"}
+        raise InputError(f"{names[has]}: needs {names[lacks]} too")
+    _either("ssl.keystore.location", identity, "ssl.keystore.key", key)
+    _either("ssl.truststore.location", trusted, "ssl.truststore.certificates", authorities)
+    return Tls(
+        authorities=authorities,
+        authorities_file=trusted,
+        chain=chain,
+        key=key,
+        identity_file=identity,
+        password=_text("ssl.key.password", values),
+        checks_name=values.get("ssl.endpoint.identification.algorithm", "https") != "",
+        versions=versions,
+    )
+
+
+def login(values: Mapping[str, object]) -> tuple[Login, tuple[str, ...]]:
+    """Who logs in, and warnings.
+
+    :raises InputError: by a mechanism that Rota does not have, or without name and password
+    """
+    mechanism = str(values.get("sasl.mechanism", "GSSAPI"))
+    if mechanism not in jaas.MODULES:
+        known = ", ".join(jaas.MODULES)
+        default = "" if "sasl.mechanism" in values else ", which is Kafka's default,"
+        what = {"GSSAPI": " (Kerberos)", "OAUTHBEARER": " (OAuth)"}.get(mechanism, "")
+        raise InputError(
+            f"sasl.mechanism: Rota does not log in by {shortened(mechanism)}{what}{default} but by "
+            f"{known}: set one of these that the brokers have in sasl.enabled.mechanisms"
+        )
+    line = _text("sasl.jaas.config", values)
+    if not line:
+        raise InputError(
+            "sasl.jaas.config: is missing; it has name and password: "
+            f'{jaas.MODULES[mechanism]} required username="..." password="...";'
+        )
+    return jaas.login(line, mechanism)
+
+
+def _text(key: str, values: Mapping[str, object]) -> str | None:
+    value = values.get(key)
+    return None if value is None else str(value)
+
+
+def _either(one: str, has_one: object, other: str, has_other: object) -> None:
+    if has_one is not None and has_other is not None:
+        raise InputError(f"{one} and {other} are both given: one of them is to be left out")
+
+
+def _file(store: str, values: Mapping[str, object]) -> str | None:
+    """The file of a store, once it is certain that it is in PEM."""
+    kind = str(values.get(f"ssl.{store}.type", "JKS"))
+    key = f"ssl.{store}.location"
+    location = _text(key, values)
+    texts = {
+        "truststore": ("ssl.truststore.certificates",),
+        "keystore": ("ssl.keystore.key", "ssl.keystore.certificate.chain"),
+    }[store]
+    if kind != "PEM":
+        for text in texts:
+            if text in values:
+                raise InputError(f"{text}: is PEM: set ssl.{store}.type=PEM beside it")
+    if location is None:
+        if kind != "PEM" and f"ssl.{store}.type" in values and f"ssl.{store}.password" in values:
+            raise InputError(
+                f"ssl.{store}.type: {shortened(kind)}: a store of this type cannot be "
+                "read here, PEM can"
+            )
+        return None
+    found = _recognised(key, location)
+    if found == "PEM" and kind == "PEM":
+        return location
+    if found == "PEM":
+        raise InputError(
+            f"{key}: {shortened(location)} is in PEM: set ssl.{store}.type=PEM beside it"
+        )
+    raise InputError(
+        f"{key}: {shortened(location)} is {_article(found or kind)}, which cannot be read here. "
+        f"Make it PEM: {_conversion(store, location, found or kind)}; then set "
+        f"ssl.{store}.type=PEM and ssl.{store}.location to the new file"
+        + (", and leave out its password" if f"ssl.{store}.password" in values else "")
+    )
+
+
+def _recognised(key: str, location: str) -> str | None:
+    """What kind of store a file is, by its first bytes; None if it is none of those known."""
+    try:
+        with Path(location).open("rb") as file:
+            start = file.read(1 << 20)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise Unreachable(f"{key}: {shortened(location)} cannot be read: {reason}") from error
+    if _PEM in start:
+        return "PEM"
+    for magic, kind in ((_JKS, "JKS"), (_JCEKS, "JCEKS"), (_DER_SEQUENCE, "PKCS12")):
+        if start.startswith(magic):
+            return kind
+    return None
+
+
+def _article(kind: str) -> str:
+    return f"a store of the type {kind}" if kind != "PEM" else "no PEM file"
+
+
+def _conversion(store: str, location: str, kind: str) -> str:
+    """The commands that make a PEM file of a store."""
+    name = os.fspath(Path(location).with_suffix(""))
+    steps = []
+    source = location
+    if kind != "PKCS12":
+        source = f"{name}.p12"
+        steps.append(
+            f"keytool -importkeystore -srckeystore {location} -destkeystore {source} "
+            "-deststoretype PKCS12"
+        )
+    what = "-nokeys " if store == "truststore" else ""
+    steps.append(f"openssl pkcs12 -in {source} {what}-out {name}.pem")
+    return " && ".join(steps)
