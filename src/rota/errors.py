@@ -9,6 +9,7 @@
     ├── Unreachable             what is needed cannot be reached or read: a file, a server, Java
     │   ├── DiskError           the machine refused to read or write a file of the data folder
     │   ├── NotKafka            something else than a Kafka listens at an address
+    │   ├── Untrusted           TLS does not come about: a certificate is not accepted
     │   └── TimedOut            no answer came within the time that was given
     ├── FormatError             bytes that do not follow their format
     ├── StrategyError           a strategy did not do its duty
@@ -144,6 +145,17 @@ class DiskError(Unreachable):
 
 class NotKafka(Unreachable):
     """Something else listens at this address. The message names the address, and what it may be."""
+
+    def __init__(self, message: str, *, certain: bool = True) -> None:
+        super().__init__(message)
+        self.certain = certain
+        """It has said something that no Kafka says; else it was silent, or hung up at once."""
+
+
+class Untrusted(Unreachable):
+    """TLS does not come about: this client does not trust the broker, or the broker not this
+    client. The message names the address and the reason.
+    """
 
 
 class TimedOut(Unreachable):

@@ -27,16 +27,23 @@ class Frames:
     frames: written to :meth:`room`, then told with :meth:`advance`.
     """
 
-    __slots__ = ("_at", "_body", "_done", "_have", "_rest", "_scratch", "_size", "limit")
+    __slots__ = ("_at", "_body", "_cause", "_done", "_have", "_rest", "_scratch", "_size", "limit")
 
-    def __init__(self, limit: int, scratch: bytearray | None = None) -> None:
+    def __init__(
+        self,
+        limit: int,
+        scratch: bytearray | None = None,
+        cause: str = "socket.request.max.bytes",
+    ) -> None:
         """Of frames up to a limit.
 
+        :param cause: what the limit comes from, for who meets it
         :param scratch: where bytes may arrive for a moment. Connections whose bytes arrive one
             after the other, in one thread, may share it: an idle one then needs no room at all
         """
         self.limit = limit
         """May be set to another, for the frames to come."""
+        self._cause = cause
         self._scratch = memoryview(bytearray(4096) if scratch is None else scratch)
         self._done: Bytes | None = None
         """A whole frame, before all the others."""
@@ -155,8 +162,7 @@ class Frames:
             raise FormatError(f"a frame of {size} bytes is announced, by {head!r}")
         if size > self.limit:
             raise FormatError(
-                f"a frame of {size} bytes is announced, the limit is {self.limit} "
-                "(socket.request.max.bytes)"
+                f"a frame of {size} bytes is announced, the limit is {self.limit} ({self._cause})"
             )
         return int(size)
 

@@ -94,6 +94,11 @@ class Head(NamedTuple):
     """Bytes up to the body."""
 
 
+def spoken(api: Api) -> schema.Versions:
+    """The versions of an API that can be written and read."""
+    return _classes[api][0].made.SCHEMA.versions
+
+
 def read_head(frame: Bytes) -> Head:
     """The header of a request, whatever its API and version.
 

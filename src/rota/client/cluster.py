@@ -1,0 +1,298 @@
+"""A client of a cluster: connections to its brokers, what it knows of them, and who leads what."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from rota.client import race
+from rota.client.connection import Connection
+from rota.client.coordinator import Coordinator, Coordinators
+from rota.client.metadata import Metadata, Node
+from rota.client.peer import Peer
+from rota.client.refresh import Refresher
+from rota.client.retry import Backoff
+from rota.client.version import api_name
+from rota.errors import (
+    AuthenticationFailed,
+    InputError,
+    NotKafka,
+    RotaError,
+    TimedOut,
+    Unreachable,
+    Untrusted,
+)
+from rota.model.client import Address, ClientConfig
+from rota.model.topic import TopicPartition
+from rota.wire.api import Api
+from rota.wire.frame import SCRATCH
+from rota.wire.message import Message
+
+ADVERTISED = (
+    ". This address is not of bootstrap.servers: it is what the cluster's metadata has, by the "
+    "broker's advertised.listeners, which must name an address that can be reached from here "
+    "(from outside of a container, for one, that is not the container's own name)"
+)
+"""What is said of a broker that others told of."""
+
+
+class Client:
+    """Asks a cluster's brokers. It belongs to the loop in which it is first used.
+
+    Deadlines are by the loop's clock (``loop.time()``, which is ``time.monotonic()``), in seconds.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        """Nothing is opened yet."""
+        self.config = config
+        self._scratch = bytearray(SCRATCH)
+        self._peers: dict[tuple[Address, str], Peer] = {}
+        """By the address and what it is for: a long poll must not hold up a heartbeat, and a
+        broker serves one request of a connection at a time."""
+        self._refresher = Refresher(partial(self.send, Api.METADATA), config)
+        self._coordinators = Coordinators(self)
+        self.backoff = Backoff.of(config.retry_backoff, config.retry_backoff_max)
+        """Pauses between tries that a broker has answered with an error."""
+        self._closed = False
+
+    # What is known
+
+    @property
+    def metadata(self) -> Metadata:
+        """The newest snapshot."""
+        return self._refresher.metadata
+
+    @property
+    def on_metadata(self) -> list[Callable[[Metadata], None]]:
+        """Called in the loop with every new snapshot."""
+        return self._refresher.callbacks
+
+    async def refresh(
+        self, topics: Iterable[str] | None, *, deadline: float, create: bool = False
+    ) -> Metadata:
+        """Asks for the newest on topics; who asks for the same at the same time shares the answer.
+
+        :param topics: they are watched from now on, that is, asked for whenever the snapshot is
+            renewed; None: all that there are, this time
+        :param create: topics that are missing may be made, if ``allow.auto.create.topics`` is set
+            and the broker does so
+        :raises Unreachable: no broker has answered in time
+        """
+        wanted = (
+            None if topics is None else frozenset([topics] if isinstance(topics, str) else topics)
+        )
+        return await self._refresher.refresh(wanted, deadline, create=create)
+
+    def request_refresh(self) -> None:
+        """Renews the snapshot soon, not oftener than ``retry.backoff.ms`` allows."""
+        self._refresher.request()
+
+    def watch(self, topics: Iterable[str] | None) -> None:
+        """Watches these topics and no others, from the next refresh on; None: all that there are."""
+        self._refresher.watch(topics if topics is None else frozenset(topics))
+
+    def deadline(self, timeout: float | None = None) -> float:
+        """So many seconds from now; ``default.api.timeout.ms`` if None."""
+        patience = self.config.api_timeout / 1000 if timeout is None else timeout
+        return asyncio.get_running_loop().time() + patience
+
+    # Requests
+
+    async def send(
+        self,
+        api: Api,
+        request: Message,
+        *,
+        node: int | None = None,
+        deadline: float,
+        most: int | None = None,
+        timeout: float | None = None,
+    ) -> Message:
+        """Asks a broker, and waits for the answer.
+
+        :param node: whom. There is one try to connect, after the pause that the last failure asks
+            for; then it is the caller's turn to look who leads now. None: anyone, with new tries
+            until the deadline
+        :param most: the highest version to be used
+        :param timeout: seconds after which the connection is given up; ``request.timeout.ms`` by
+            default. A deadline that is nearer ends the waiting, not the connection
+        :raises Unreachable: it cannot be reached, or the connection was lost
+        :raises TimedOut: no answer in time
+        :raises Refused: it does not know the API, or not in a version that Rota speaks
+        """
+        if node is not None:
+            connection = await self.connect(node, deadline=deadline)
+            return await self.ask(connection, api, request, deadline, most=most, timeout=timeout)
+        failures = 0
+        while True:
+            connection = await self.connect(deadline=deadline)
+            try:
+                return await self.ask(
+                    connection, api, request, deadline, most=most, timeout=timeout
+                )
+            except Unreachable:
+                failures += 1
+                pause = self.backoff.after(failures)
+                if asyncio.get_running_loop().time() + pause >= deadline:
+                    raise
+            await asyncio.sleep(pause)
+
+    async def ask(
+        self,
+        connection: Connection,
+        api: Api,
+        request: Message,
+        deadline: float,
+        *,
+        most: int | None = None,
+        timeout: float | None = None,
+    ) -> Message:
+        """Asks over a connection, as :meth:`send` does."""
+        patience = self.config.request_timeout / 1000 if timeout is None else timeout
+        given_up = asyncio.get_running_loop().time() + patience
+        answer = connection.send(api, request, deadline=given_up, most=most)
+        if given_up <= deadline:
+            return await answer
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await answer
+        except TimeoutError:
+            raise TimedOut(
+                f"{connection.name}: no answer to {api_name(api)} in the time given"
+            ) from None
+
+    async def leader(self, tp: TopicPartition, deadline: float) -> int:
+        """The broker that leads a partition, as soon as one is known.
+
+        :raises TimedOut: none is, in the time given
+        """
+        failures = 0
+        while (found := self.metadata.leader(tp)) is None:
+            failures += 1
+            if failures > 1:
+                await self._pause(failures - 1, deadline, f"{tp} has no leader")
+            await self.refresh((tp.topic,), deadline=deadline)
+        return found
+
+    async def _pause(self, failures: int, deadline: float, problem: str) -> None:
+        pause = self.backoff.after(failures)
+        if asyncio.get_running_loop().time() + pause >= deadline:
+            raise TimedOut(f"{problem}, in the time given")
+        await asyncio.sleep(pause)
+
+    # Coordinators
+
+    async def coordinator(self, group: str, deadline: float) -> Coordinator:
+        """A group's coordinator, asked for if it is not known."""
+        return await self._coordinators.find(group, deadline)
+
+    async def ask_coordinator(
+        self, group: str, api: Api, request: Message, deadline: float, *, most: int | None = None
+    ) -> Message:
+        """Asks a group's coordinator; finds it anew if it has moved or cannot be reached. A
+        request may so be carried out twice: not for what must not be.
+        """
+        return await self._coordinators.ask(group, api, request, deadline, most=most)
+
+    def forget_coordinator(self, group: str) -> None:
+        """It is asked for anew when it is needed again."""
+        self._coordinators.forget(group)
+
+    # Connections
+
+    async def connect(self, node: int | None = None, *, deadline: float) -> Connection:
+        """An open connection to a broker; None: to anyone.
+
+        :raises Unreachable: there is none in time; the message names what was tried
+        """
+        self._check_open()
+        if node is None:
+            return await self._connect_anywhere(deadline)
+        known = self.metadata.brokers.get(node)
+        if known is None:
+            self.request_refresh()
+            raise Unreachable(f"broker {node} is not known: {self._known()}")
+        try:
+            return await self.peer(known).connect(deadline)
+        except Unreachable:
+            self.request_refresh()
+            raise
+
+    def peer(self, node: Node, use: str = "") -> Peer:
+        """A broker that others have told of."""
+        return self._peer(node.address, use, f"broker {node.id} at {node.address}", ADVERTISED)
+
+    def _peer(self, address: Address, use: str, name: str, hint: str = "") -> Peer:
+        found = self._peers.get((address, use))
+        if found is None:
+            found = self._peers[address, use] = Peer(
+                address, self.config, self._scratch, name, hint
+            )
+        return found
+
+    async def _connect_anywhere(self, deadline: float) -> Connection:
+        open_ones = [
+            each.connection
+            for (_, use), each in self._peers.items()
+            if not use and each.connection is not None
+        ]
+        if open_ones:
+            return min(open_ones, key=lambda each: each.in_flight)
+        while True:
+            found, failed = await race.first(
+                [partial(each.connect, deadline) for each in self._candidates()]
+            )
+            if found is not None:
+                return found
+            for error in failed:
+                if isinstance(error, AuthenticationFailed | InputError):
+                    raise error
+            if all(map(_hopeless, failed)) or asyncio.get_running_loop().time() >= deadline:
+                raise _together(failed)
+
+    def _candidates(self) -> list[Peer]:
+        """All that are known, then those of ``bootstrap.servers``, in case that all others are gone
+        or have moved (KIP-899, KIP-1102). Those that failed last come last.
+        """
+        found = [self.peer(node) for node in self.metadata.brokers.values()]
+        random.shuffle(found)  # clients that start together do not all ask the same
+        first = [
+            self._peer(address, "", f"{address} of bootstrap.servers")
+            for address in self.config.bootstrap
+        ]
+        random.shuffle(first)
+        return sorted(dict.fromkeys(found + first), key=lambda each: each.ready_at)
+
+    def _known(self) -> str:
+        brokers = ", ".join(
+            f"{each.id} at {each.address}" for each in self.metadata.brokers.values()
+        )
+        return f"those known are {brokers}" if brokers else "none is known yet"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RotaError("the client is closed")
+
+    async def close(self) -> None:
+        """Closes all connections; what is under way fails."""
+        self._closed = True
+        await self._refresher.close()
+        await asyncio.gather(*(each.close() for each in self._peers.values()))
+
+
+def _hopeless(error: RotaError) -> bool:
+    """Would the same come out of another try?"""
+    certain = isinstance(error, NotKafka) and error.certain
+    return certain or isinstance(error, AuthenticationFailed | InputError | Untrusted)
+
+
+def _together(failed: list[RotaError]) -> RotaError:
+    """One error of many."""
+    if len(failed) == 1:
+        return failed[0]
+    text = "; ".join(map(str, failed))
+    kinds = {type(each) for each in failed}
+    kind = kinds.pop() if len(kinds) == 1 else Unreachable
+    return kind(f"no broker can be reached: {text}")

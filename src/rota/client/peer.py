@@ -1,0 +1,97 @@
+"""One broker's address: its connection, opened when it is needed and again when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rota.client.connection import Connection
+from rota.client.retry import Backoff
+from rota.errors import RotaError, TimedOut, Unreachable
+from rota.model.client import Address, ClientConfig
+
+
+class Peer:
+    """An address, and what became of the last tries to reach it."""
+
+    def __init__(
+        self, address: Address, config: ClientConfig, scratch: bytearray, name: str, hint: str = ""
+    ) -> None:
+        """An address that nobody has tried.
+
+        :param name: how errors call it
+        :param hint: what they say to who cannot reach it
+        """
+        self.address = address
+        self._config = config
+        self._scratch = scratch
+        self.name = name
+        self._hint = hint
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[Connection] | None = None
+        self._pauses = Backoff.of(config.reconnect_backoff, config.reconnect_backoff_max)
+        self._patience = Backoff.of(config.connect_timeout, config.connect_timeout_max)
+        self._failures = 0
+        self.ready_at = 0.0
+        """No try before this, by the loop's clock."""
+        self.problem: RotaError | None = None
+        """Why the last try failed."""
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection, if it is open."""
+        found = self._connection
+        return found if found is not None and found.usable else None
+
+    async def connect(self, deadline: float) -> Connection:
+        """The connection, opened if need be: one try, after the pause that the last failure asks
+        for. All who wait share it.
+
+        :raises Unreachable: the try has failed, or takes too long
+        :raises AuthenticationFailed: the login is refused
+        """
+        if (found := self.connection) is not None:
+            return found
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._open())
+            self._opening.add_done_callback(self._opened)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await asyncio.shield(self._opening)
+        except TimeoutError:
+            why = f"; the last try: {self.problem}" if self.problem is not None else ""
+            raise TimedOut(f"{self.name}: no connection in the time given{why}") from None
+
+    async def _open(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self.ready_at - loop.time())
+        patience = self._patience.after(self._failures + 1)
+        return await Connection.open(
+            self.address,
+            self._config,
+            loop.time() + max(patience, self._config.request_timeout / 1000),
+            name=self.name,
+            hint=self._hint,
+            patience=patience,
+            scratch=self._scratch,
+        )
+
+    def _opened(self, task: asyncio.Task[Connection]) -> None:
+        self._opening = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._connection, self._failures, self.problem = task.result(), 0, None
+            return
+        self._failures += 1
+        pause = self._pauses.after(self._failures)
+        self.ready_at = asyncio.get_running_loop().time() + pause
+        self.problem = error if isinstance(error, RotaError) else Unreachable(str(error))
+
+    async def close(self) -> None:
+        """Closes the connection, or the try to open it."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        if self._connection is not None:
+            await self._connection.abort()

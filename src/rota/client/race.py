@@ -1,0 +1,79 @@
+"""Several ways to the same end, the next begun when the last one is slow or has failed.
+
+One address that swallows every packet must not cost the time that all the others would need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from rota.errors import RotaError
+
+T = TypeVar("T")
+
+HEAD_START = 0.25
+"""Seconds until the next is begun beside the last, as RFC 8305 has it for addresses."""
+
+
+async def first(
+    ways: Iterable[Callable[[], Awaitable[T]]], discard: Callable[[T], None] | None = None
+) -> tuple[T | None, list[RotaError]]:
+    """What the first to succeed gives, and the errors of those that failed before it.
+
+    The others are cancelled. All have ended when this returns.
+
+    :param discard: ends what a second one gives, that came in at the same moment
+    :raises Exception: what a way raises that is no RotaError, at once
+    """
+    left = iter(ways)
+    running: set[asyncio.Task[T]] = set()
+    failed: list[RotaError] = []
+    more = True
+    try:
+        while more or running:
+            if more and (way := next(left, None)) is not None:
+                running.add(asyncio.ensure_future(_run(way)))
+            else:
+                more = False
+            if not running:
+                break
+            done, _ = await asyncio.wait(
+                running,
+                timeout=HEAD_START if more else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            won = _winner(done, running, failed)
+            if won is not None:
+                return won.result(), failed
+        return None, failed
+    finally:
+        await _end(running, discard)
+
+
+async def _run(way: Callable[[], Awaitable[T]]) -> T:
+    return await way()
+
+
+def _winner(
+    done: set[asyncio.Task[T]], running: set[asyncio.Task[T]], failed: list[RotaError]
+) -> asyncio.Task[T] | None:
+    for task in done:
+        error = task.exception()
+        if error is None:
+            running.discard(task)
+            return task
+        running.discard(task)
+        if not isinstance(error, RotaError):
+            raise error
+        failed.append(error)
+    return None
+
+
+async def _end(running: set[asyncio.Task[T]], discard: Callable[[T], None] | None) -> None:
+    for task in running:
+        task.cancel()
+    for result in await asyncio.gather(*running, return_exceptions=True):
+        if discard is not None and not isinstance(result, BaseException):
+            discard(result)

@@ -1,0 +1,165 @@
+"""Keeps the snapshot of a cluster new: one request at a time, shared by all who wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from rota.client.metadata import Metadata, merged, without
+from rota.client.retry import Backoff
+from rota.errors import RotaError, TimedOut
+from rota.model.client import ClientConfig
+from rota.wire.message import Message, MetadataRequest
+
+LOGGER = logging.getLogger("rota.client")
+
+
+class Ask(Protocol):
+    """Asks any broker."""
+
+    def __call__(self, request: Message, /, *, deadline: float) -> Awaitable[Message]:
+        """The answer."""
+
+
+@dataclass(slots=True)
+class _Round:
+    """One request, and what it asks for."""
+
+    topics: frozenset[str] | None
+    create: bool
+    deadline: float
+    task: asyncio.Task[None] | None = None
+
+    def covers(self, topics: frozenset[str] | None, *, create: bool) -> bool:
+        """Does its answer serve who wants this?"""
+        enough = self.topics is None or (topics is not None and topics <= self.topics)
+        return enough and (self.create or not create)
+
+
+class Refresher:
+    """The snapshot, and when it is renewed."""
+
+    def __init__(self, ask: Ask, config: ClientConfig) -> None:
+        self.metadata = Metadata()
+        self.callbacks: list[Callable[[Metadata], None]] = []
+        self._ask = ask
+        self._config = config
+        self._watched: frozenset[str] | None = frozenset()
+        self._round: _Round | None = None
+        self._pauses = Backoff.of(config.retry_backoff, config.retry_backoff_max)
+        self._failures = 0
+        self._renewed = 0.0
+        """When the last request was answered or given up."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._background: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def watch(self, topics: frozenset[str] | None) -> None:
+        """Watches these and no others."""
+        self._watched = topics
+        if topics is not None:
+            gone = frozenset(self.metadata.topics) - topics
+            if gone:
+                self.metadata = without(self.metadata, gone)
+
+    async def refresh(
+        self, topics: frozenset[str] | None, deadline: float, *, create: bool
+    ) -> Metadata:
+        """A snapshot that is newer than the call, with these topics."""
+        if topics is not None and self._watched is not None:
+            self._watched |= topics
+        create = create and self._config.create_topics
+        loop = asyncio.get_running_loop()
+        while True:
+            under_way = self._round
+            if under_way is None:
+                wanted = self._watched if topics is not None else None
+                under_way = self._round = _Round(wanted, create, deadline)
+                under_way.task = asyncio.ensure_future(self._run(under_way))
+                under_way.task.add_done_callback(_retrieved)
+            assert under_way.task is not None
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await asyncio.shield(under_way.task)
+            except TimeoutError:
+                raise TimedOut("no broker has told of the cluster in the time given") from None
+            except RotaError:
+                if under_way.deadline >= deadline or loop.time() >= deadline:
+                    raise
+                continue  # it was given up by who had less time
+            if under_way.covers(topics, create=create):
+                return self.metadata
+
+    async def _run(self, under_way: _Round) -> None:
+        topics = under_way.topics
+        request = MetadataRequest(
+            topics=None
+            if topics is None
+            else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(topics)],
+            allow_auto_topic_creation=under_way.create,
+        )
+        loop = asyncio.get_running_loop()
+        try:
+            response = await self._ask(request, deadline=under_way.deadline)
+        finally:
+            self._round = None
+            self._renewed = loop.time()
+        self._failures = 0
+        self._take(merged(self.metadata, response, whole=topics is None))
+
+    def _take(self, metadata: Metadata) -> None:
+        self.metadata = metadata
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        if not self._closed:
+            self._timer = loop.call_later(self._config.metadata_max_age / 1000, self.request)
+        for callback in list(self.callbacks):
+            try:
+                callback(metadata)
+            except Exception:
+                LOGGER.exception("a listener of metadata has failed")
+
+    def request(self) -> None:
+        """Renews the snapshot soon; nothing happens if that is under way."""
+        if self._background is None and not self._closed:
+            self._background = asyncio.ensure_future(self._renew())
+
+    async def _renew(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while not self._closed:
+                pause = self._renewed + self._pauses.after(self._failures + 1) - loop.time()
+                await asyncio.sleep(pause)
+                patience = self._config.request_timeout / 1000
+                try:
+                    watched = self._watched
+                    await self.refresh(watched, loop.time() + patience, create=False)
+                except RotaError as error:
+                    self._failures += 1
+                    LOGGER.warning("the cluster's metadata is not renewed: %s", error)
+                else:
+                    return
+        finally:
+            self._background = None
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [self._background, None if self._round is None else self._round.task]
+        left = [each for each in tasks if each is not None]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
+
+def _retrieved(task: asyncio.Task[None]) -> None:
+    """Those who waited may be gone: then nobody needs to hear of its error."""
+    if not task.cancelled():
+        task.exception()
