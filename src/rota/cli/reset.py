@@ -12,9 +12,9 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TypeAlias, assert_never
 
+from rota.client import duration as iso
 from rota.errors import InputError
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition, first_few
@@ -40,7 +40,7 @@ class Current:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """This offset."""
+    """One offset for all."""
 
     offset: int
 
@@ -119,29 +119,29 @@ def changes(
     return found
 
 
-def _aimed(
-    target: Target, partition: TopicPartition, old: int | None, log: Log
-) -> tuple[int, str]:
+def _aimed(target: Target, partition: TopicPartition, old: int | None, log: Log) -> tuple[int, str]:
+    found: int
+    note = ""
     match target:
         case Earliest():
-            return log.start, ""
+            found = log.start
         case Latest():
-            return log.end, ""
+            found = log.end
         case Current():
-            return (log.end, "nothing was committed: the end") if old is None else (old, "")
+            found, note = (log.end, "nothing was committed: the end") if old is None else (old, "")
         case Offset(offset):
-            return _within(offset, log)
+            found, note = _within(offset, log)
         case Shift(by):
             assert old is not None
-            return _within(old + by, log)
+            found, note = _within(old + by, log)
         case Time():
-            if log.at_time is None:
-                return log.end, "no record is as new as that: the end"
-            return log.at_time, ""
+            late = "no record is as new as that: the end"
+            found, note = (log.end, late) if log.at_time is None else (log.at_time, "")
         case Listed(offsets):
-            return _within(offsets[partition], log)
+            found, note = _within(offsets[partition], log)
         case _:
             assert_never(target)
+    return found, note
 
 
 def _within(offset: int, log: Log) -> tuple[int, str]:
@@ -165,7 +165,9 @@ def parse_topics(given: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
         before = found.get(topic, ())
         if before is not None:
             found[topic] = (*before, *_numbers(listed, text))
-    return {topic: None if each is None else tuple(sorted({*each})) for topic, each in found.items()}
+    return {
+        topic: None if each is None else tuple(sorted({*each})) for topic, each in found.items()
+    }
 
 
 def _numbers(listed: str, text: str) -> list[int]:
@@ -214,16 +216,10 @@ def parse_datetime(text: str) -> int:
     return (found - epoch) // datetime.timedelta(milliseconds=1)
 
 
-_ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,3})?)S)?)?", re.ASCII)
-
-
 def parse_duration(text: str) -> int:
     """Milliseconds, from ``PT1H30M`` as in Kafka's tool, or from ``1h30m``."""
-    match = _ISO.fullmatch(text.upper())
-    if match is not None and any(match.groups()) and not text.upper().endswith("T"):
-        days, hours, minutes, seconds = match.groups()
-        whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60
-        return int((whole + Fraction(seconds or 0)) * 1_000)
+    if text.upper().startswith("P"):
+        return iso.milliseconds(text, "--by-duration")
     try:
         return duration.parse(text)
     except ValueError:

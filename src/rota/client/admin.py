@@ -48,7 +48,7 @@ from rota.model.request import (
 )
 from rota.model.topic import TopicPartition, first_few
 from rota.wire.api import Api
-from rota.wire.message import ConsumerGroupDescribeRequest, Message
+from rota.wire.message import ConsumerGroupDescribeRequest
 
 AT_ONCE = 50
 """Requests under way."""
@@ -159,9 +159,7 @@ class Admin:
                 response = await sent
             except Refused:
                 return []
-            return [
-                overview.modern(each, where) for each in response.groups if not each.error_code
-            ]
+            return [overview.modern(each, where) for each in response.groups if not each.error_code]
         return []
 
     async def overview(self, group: str) -> Overview:
@@ -170,18 +168,30 @@ class Admin:
         :raises InputError: there is none of this name; near ones are named
         :raises AuthorizationFailed: it must not be looked at
         """
+        found = await self.look(group)
+        if found is not None:
+            return found
+        groups = (await self.listing()).groups
+        near = difflib.get_close_matches(group, groups, 3)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        if not groups:
+            hint = "; there are no groups at all, or none that may be seen"
+        raise InputError(f"there is no group {group!r}{hint}")
+
+    async def look(self, group: str) -> Overview | None:
+        """The same; None if there is no such group."""
         coordinator = await self._client.coordinator(group, self._deadline)
         where = f"{coordinator.node.id} ({coordinator.node.address})"
-        reply = cast(
-            DescribeGroupsReply, await self._ask(group, DescribeGroups(groups=(group,)))
-        )
+        reply = cast(DescribeGroupsReply, await self._ask(group, DescribeGroups(groups=(group,))))
         found = reply.groups[0]
         if not found.code and found.state != DEAD:
             return overview.classic(found, where)
         if found.code not in {Code.NONE, Code.GROUP_ID_NOT_FOUND}:
             raise _refused(found.code, f"group {group!r} cannot be described")
-        modern = await self._modern(group, where)
-        return modern or await self._missing(group)
+        if (modern := await self._modern(group, where)) is not None:
+            return modern
+        listed = (await self.listing()).groups.get(group)
+        return None if listed is None else _only_listed(*listed)
 
     async def _modern(self, group: str, where: str) -> Overview | None:
         message = ConsumerGroupDescribeRequest(group_ids=[group])
@@ -198,17 +208,6 @@ class Admin:
             raise _refused(code_of(found.error_code), f"group {group!r} cannot be described")
         return overview.modern(found, where)
 
-    async def _missing(self, group: str) -> Overview:
-        """One that is no group of consumers, or none at all."""
-        listing = await self.listing()
-        if (found := listing.groups.get(group)) is not None:
-            return _only_listed(*found)
-        near = difflib.get_close_matches(group, listing.groups, 3)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        if not listing.groups:
-            hint = "; there are no groups at all, or none that may be seen"
-        raise InputError(f"there is no group {group!r}{hint}")
-
     # Offsets
 
     async def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -224,7 +223,8 @@ class Admin:
         names = [each.group for each in listed]
         committed = dict(zip(names, await self._all(self.committed, names), strict=True))
         owned = {each.group: overview.owners(each.members or ()) for each in listed}
-        places = {place for each in (*committed.values(), *owned.values()) for place in each}
+        places: set[TopicPartition] = set()
+        places.update(*committed.values(), *owned.values())
         starts, ends = await self.bounds(places)
         return {
             each.group: overview.standings(committed[each.group], owned[each.group], starts, ends)
@@ -270,7 +270,7 @@ class Admin:
         }
 
     async def aged(
-        self, standings: Mapping[str, Sequence[Standing]], most: int = MOST_AGES
+        self, standings: Mapping[str, Sequence[Standing]], most: int | None = MOST_AGES
     ) -> dict[str, list[Standing]]:
         """The same with the age of the first unread record, for those with the largest lag."""
         lags = [
@@ -307,7 +307,7 @@ class Admin:
         :raises AuthorizationFailed: one must not be looked at
         """
         wanted = sorted(set(names))
-        metadata = await self._client.refresh(wanted, deadline=self._deadline)
+        metadata = await self.known(wanted)
         for name in wanted:
             topic = metadata.topics.get(name)
             code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else code_of(topic.error)
@@ -319,6 +319,10 @@ class Admin:
             if code:
                 raise _refused(code, f"topic {name!r} cannot be looked at")
         return metadata
+
+    async def known(self, names: Iterable[str]) -> Metadata:
+        """What is known of topics, as far as there are such."""
+        return await self._client.refresh(sorted(set(names)), deadline=self._deadline)
 
     # Changes
 

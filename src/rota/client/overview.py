@@ -1,10 +1,11 @@
-"""Groups as an operator sees them: who is in them, what each member has, how far they are behind."""
+"""Groups as an operator sees them: who is in them, who has what, how far they are behind."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from rota.errors import Code, FormatError
 from rota.formats import assignment, subscription
@@ -13,7 +14,9 @@ from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import DescribedGroup, DescribedMember
 from rota.model.request import CONSUMER
 from rota.model.topic import NO_PARTITIONS, Partitions, TopicPartition
-from rota.wire.message import Message
+
+if TYPE_CHECKING:  # commands that say how they are used need no message library
+    from rota.wire.message import Message
 
 CLASSIC = "classic"
 """The type of groups whose leader assigns; brokers before 3.8 have no other, and do not say it."""
@@ -51,7 +54,7 @@ class Overview:
 
     group: str
     kind: str = CLASSIC
-    """``classic``, ``consumer`` (KIP-848), ``share``, ``streams``; empty: the broker does not say."""
+    """``classic``, ``consumer`` (KIP-848), ``share``, ``streams``; empty: it is not told."""
     state: str = ""
     protocol_type: str = ""
     strategy: str = ""
