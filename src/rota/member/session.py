@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rota.errors import Code, CommitFailed, Fenced, GroupError, RebalanceInProgress
+from rota.errors import Code, CommitFailed, Fenced, RebalanceInProgress
 from rota.member.event import FindCoordinator, Note, Timer
+from rota.member.loss import Loss, Presence, explain
 from rota.member.outbox import Outbox
 from rota.member.refusal import NO_COORDINATOR, code_name
 from rota.member.state import IN_GENERATION, MOVES, OVER, State
@@ -59,6 +60,11 @@ class Session:
         self.prepared = False
         """What has to be done once before a join is done."""
         self.fenced: Fenced | None = None
+        self.refusal: Exception | None = None
+        """Why the coordinator is not looked for before the application has heard of it."""
+        self.presence = Presence()
+        self.loss: Loss | None = None
+        """How the last generation was lost."""
         self._finding = False
         self._failures = 0
         self._heartbeat_failures = 0
@@ -82,13 +88,30 @@ class Session:
         """The next poll joins again."""
         self.rejoin_reason = reason
 
-    def reset(self, reason: str, *, keep_id: bool = False, target: State = State.UNJOINED) -> None:
+    def enter(self, identity: Identity) -> None:
+        """The coordinator has taken the member into a generation."""
+        self.identity = identity
+        self.loss = None
+        self.presence.renew(self.outbox.now)
+        self.move(State.SYNCING)
+
+    def reset(
+        self,
+        reason: str,
+        *,
+        keep_id: bool = False,
+        left: bool = False,
+        target: State = State.UNJOINED,
+    ) -> None:
         """The coordinator does not know the member any more, or must not: start anew.
 
         A wrong generation keeps the member id, which may still be good: otherwise the group would
         wait for it until it is timed out.
         """
         self.rebalance_request = None
+        if not self.identity.is_lost:
+            silence = self.outbox.now - self.presence.heard
+            self.loss = Loss(reason, self.identity.generation, silence, left)
         self.move(target)
         self.identity = NOBODY._replace(member_id=self.identity.member_id) if keep_id else NOBODY
         self.request_rejoin(reason)
@@ -98,7 +121,8 @@ class Session:
     def fence(self, what: str) -> None:
         """Another process goes by the member's static id: nothing more is sent."""
         self.fenced = Fenced(
-            f"{what}: another process has joined as {self.config.static_id!r}",
+            f"group {self.config.group!r}: {what}, for another process has joined with "
+            f"group.instance.id = {self.config.static_id!r}, which must be one process's alone",
             Code.FENCED_INSTANCE_ID,
         )
         self.rebalance_request = None
@@ -124,11 +148,13 @@ class Session:
             )
             number = self.send(Leave(group=self.config.group, members=(leaver,)))
         if self.state not in OVER or target is State.LEFT:
-            self.reset(reason, target=target)
+            self.reset(reason, left=True, target=target)
         return number
 
-    def refuse_commit(self, subscribed: bool) -> GroupError | None:
+    def refuse_commit(self, subscribed: bool) -> Exception | None:
         """Why a commit cannot be sent now, if so."""
+        if self.refusal is not None:
+            return self.refusal
         if self.fenced is not None:
             return Fenced(str(self.fenced), Code.FENCED_INSTANCE_ID)
         if not subscribed or self.state is State.STABLE:
@@ -139,9 +165,12 @@ class Session:
                 Code.REBALANCE_IN_PROGRESS,
             )
         return CommitFailed(
-            "the member is not part of the group, so others may own what it would commit",
-            Code.UNKNOWN_MEMBER_ID,
+            f"group {self.config.group!r}: {self.explain_loss()}", Code.UNKNOWN_MEMBER_ID
         )
+
+    def explain_loss(self) -> str:
+        """Why the member is of no generation, and what to do about it."""
+        return explain(self.loss, self.presence, self.config, self.outbox.now)
 
     # Requests
 
@@ -178,7 +207,8 @@ class Session:
 
     def find(self) -> None:
         """Looks for the coordinator, unless it is known or being looked for."""
-        if not (self.coordinator_known or self._finding or self.backs_off):
+        waits = self.backs_off or self.refusal is not None
+        if not (self.coordinator_known or self._finding or waits):
             self._finding = True
             self.outbox.put(FindCoordinator())
 
@@ -276,6 +306,7 @@ class Session:
 
     def _heard(self) -> None:
         self._heartbeat_failures = 0
+        self.presence.heard = self.outbox.now
         self.succeeded()
         if self.state in IN_GENERATION:
             self._expect_answer()
