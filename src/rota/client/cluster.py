@@ -90,7 +90,7 @@ class Client:
         self._refresher.request()
 
     def watch(self, topics: Iterable[str] | None) -> None:
-        """Watches these topics and no others, from the next refresh on; None: all that there are."""
+        """Watches these topics and no others, from the next refresh on; None: all there are."""
         self._refresher.watch(topics if topics is None else frozenset(topics))
 
     def deadline(self, timeout: float | None = None) -> float:
@@ -100,7 +100,7 @@ class Client:
 
     # Requests
 
-    async def send(
+    async def send(  # noqa: PLR0913, what a request may be given
         self,
         api: Api,
         request: Message,
@@ -139,7 +139,7 @@ class Client:
                     raise
             await asyncio.sleep(pause)
 
-    async def ask(
+    async def ask(  # noqa: PLR0913, as send
         self,
         connection: Connection,
         api: Api,

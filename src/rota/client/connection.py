@@ -7,11 +7,11 @@ its frame, which the socket was read into. A connection at rest has one timer, f
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-import rota
 from rota.client import stranger
 from rota.client.dial import dial
 from rota.client.version import api_name, highest, offered
@@ -42,13 +42,13 @@ class _Pending:
     __slots__ = ("api", "correlation", "deadline", "future", "raw", "sent", "version")
 
     def __init__(
-        self, api: Api, version: int, correlation: int, deadline: float, sent: float, *, raw: bool
+        self, api: Api, version: int, correlation: int, deadline: float, *, raw: bool
     ) -> None:
         self.api = api
         self.version = version
         self.correlation = correlation
         self.deadline = deadline
-        self.sent = sent
+        self.sent = asyncio.get_running_loop().time()
         self.raw = raw
         """Its answer is given out as it came."""
         self.future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
     # Life
 
     @classmethod
-    async def open(
+    async def open(  # noqa: PLR0913, what a connection may be given
         cls,
         address: Address,
         config: ClientConfig,
@@ -139,7 +139,8 @@ class Connection(asyncio.BufferedProtocol):
         """Learns the versions: in the newest form, then in the one that the broker names."""
         version = spoken(Api.API_VERSIONS).high
         request = ApiVersionsRequest(
-            client_software_name="rota", client_software_version=rota.__version__
+            client_software_name="rota",
+            client_software_version=importlib.import_module("rota").__version__,
         )
         while True:
             pending = self._request(Api.API_VERSIONS, version, request, deadline, raw=True)
@@ -223,8 +224,8 @@ class Connection(asyncio.BufferedProtocol):
         self._count = (self._count + 1) & 0x7FFFFFFF
         head = Head(api, version, self._count, self._config.client_id, 0)
         data = write_request(head, request)
-        self._last = self._loop.time()
-        pending = _Pending(api, version, self._count, deadline, self._last, raw=raw)
+        pending = _Pending(api, version, self._count, deadline, raw=raw)
+        self._last = pending.sent
         self._waiting.append(pending)
         self._transport.write(data)
         self._watch(deadline)

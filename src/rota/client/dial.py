@@ -28,7 +28,7 @@ async def dial(address: Address, config: ClientConfig, patience: float) -> socke
     """
     targets = await resolve(address)
     ways = [partial(_connect, target, config, patience) for target in targets]
-    connected, failed = await race.first(ways, discard=_close)
+    connected, failed = await race.first(ways, discard=socket.socket.close)
     if connected is None:
         reasons = dict.fromkeys(map(str, failed))
         raise Unreachable("; ".join(reasons))
@@ -99,10 +99,6 @@ async def _connect(target: Target, config: ClientConfig, patience: float) -> soc
             raise Unreachable(_reason(error, where, patience)) from error
         raise
     return made
-
-
-def _close(connected: socket.socket) -> None:
-    connected.close()
 
 
 def _reason(error: OSError, where: tuple[Any, ...], patience: float) -> str:

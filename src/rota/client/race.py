@@ -6,8 +6,8 @@ One address that swallows every packet must not cost the time that all the other
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 from rota.errors import RotaError
 
@@ -18,7 +18,7 @@ HEAD_START = 0.25
 
 
 async def first(
-    ways: Iterable[Callable[[], Awaitable[T]]], discard: Callable[[T], None] | None = None
+    ways: Sequence[Callable[[], Awaitable[T]]], discard: Callable[[Any], None] | None = None
 ) -> tuple[T | None, list[RotaError]]:
     """What the first to succeed gives, and the errors of those that failed before it.
 
@@ -71,7 +71,7 @@ def _winner(
     return None
 
 
-async def _end(running: set[asyncio.Task[T]], discard: Callable[[T], None] | None) -> None:
+async def _end(running: set[asyncio.Task[T]], discard: Callable[[Any], None] | None) -> None:
     for task in running:
         task.cancel()
     for result in await asyncio.gather(*running, return_exceptions=True):

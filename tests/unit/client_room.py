@@ -1,0 +1,87 @@
+"""Where a client is tried: a loop of its own, in which nothing may be left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from rota.client.cluster import Client
+from rota.model.client import Address, ClientConfig
+
+T = TypeVar("T")
+QUICK: dict[str, Any] = {"retry_backoff": 5, "reconnect_backoff": 5, "reconnect_backoff_max": 20}
+"""Pauses that a test does not feel."""
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Runs it; a task or a transport that is left over is an error."""
+
+    async def alone() -> T:
+        problems: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: problems.append(context)
+        )
+        result = await main
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, left
+        assert not problems, problems
+        return result
+
+    return asyncio.run(alone())
+
+
+def address(text: str) -> Address:
+    host, _, port = text.rpartition(":")
+    return Address(host.strip("[]"), int(port))
+
+
+def config(*servers: str, **fields: Any) -> ClientConfig:
+    return ClientConfig(bootstrap=tuple(map(address, servers)), **{**QUICK, **fields})
+
+
+@asynccontextmanager
+async def client(*servers: str, **fields: Any) -> AsyncIterator[Client]:
+    made = Client(config(*servers, **fields))
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def soon(seconds: float = 10) -> float:
+    """A deadline."""
+    return asyncio.get_running_loop().time() + seconds
+
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def server(talk: Talk, **options: Any) -> AsyncIterator[str]:
+    """A server that says what a test wants; gives its address."""
+    tasks: set[asyncio.Task[Any]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            await talk(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            tasks.discard(task)
+            writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0, **options)
+    try:
+        host, port = listening.sockets[0].getsockname()[:2]
+        yield f"{host}:{port}"
+    finally:
+        listening.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await listening.wait_closed()
