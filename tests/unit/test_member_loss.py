@@ -14,6 +14,7 @@ from rota.errors import (
 )
 from rota.member.event import (
     CloseAsked,
+    Command,
     CoordinatorMissing,
     FindCoordinator,
     FinishCommit,
@@ -47,8 +48,10 @@ def told(member: Driver) -> str:
     return str(done.error)
 
 
-def answers(member: Driver, code: Code = Code.UNKNOWN_MEMBER_ID) -> list[object]:
-    return list(member.answer_commit(code)) if member.under_way(CommitOffsets) else []
+def answers(member: Driver) -> list[Command]:
+    if not member.under_way(CommitOffsets):
+        return []  # it was not even sent
+    return member.answer_commit(Code.UNKNOWN_MEMBER_ID)
 
 
 # Commits of one who is out
@@ -203,17 +206,17 @@ def test_the_close_does_not_wait_for_a_coordinator_that_is_refused() -> None:
 TOO_OLD = Refused(Code.UNSUPPORTED_VERSION, "the broker is too old for group.instance.id")
 
 
-def refuse(member: Driver, kind: type[Request]) -> list[object]:
+def refuse(member: Driver, kind: type[Request]) -> list[Command]:
     number, _ = member.under_way(kind)[-1]
     del member.open[number]
-    return list(member.give(RequestFailed(number, TOO_OLD)))
+    return member.give(RequestFailed(number, TOO_OLD))
 
 
 def test_a_join_that_cannot_be_sent_is_told_and_tried_by_the_next_poll() -> None:
     member = Driver(static_id="s")
     member.poll()
     member.found()
-    assert TOO_OLD in [getattr(one, "error", None) for one in refuse(member, Join)]
+    assert raised(refuse(member, Join)) == [TOO_OLD]
     assert not requests(member.pass_time(10_000))
     member.end_poll()
     assert [type(request) for request in requests(member.poll())] == [Join]
