@@ -161,6 +161,11 @@ class Driver:
             self._thread.call(self._open)
         return self._thread
 
+    @property
+    def is_started(self) -> bool:
+        """Something has been asked of the group."""
+        return self._thread is not None
+
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
         """Ends the thread and its connections, within so many seconds whatever hangs.
 

@@ -124,6 +124,13 @@ class CommitAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class RejoinAsked:
+    """The application wants a rebalance; the next poll joins again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CloseAsked:
     """The application is done; :class:`Finished` will say when it may go."""
 
@@ -144,6 +151,7 @@ Event: TypeAlias = (
     | TimerFired
     | ListenerReturned
     | CommitAsked
+    | RejoinAsked
     | CloseAsked
 )
 

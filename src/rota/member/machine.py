@@ -25,6 +25,7 @@ from rota.member.event import (
     PollBegan,
     PollEnded,
     Raise,
+    RejoinAsked,
     RequestFailed,
     Subscribed,
     Timer,
@@ -102,6 +103,16 @@ class Machine:
         """What the member has been told to read."""
         return self._handover.owned
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What the member subscribes to; those that its pattern matches."""
+        return self._watch.topics
+
+    @property
+    def is_unsubscribing(self) -> bool:
+        """The application has unsubscribed, and not all that follows from it is done."""
+        return self._unsubscribing
+
     def handle(self, event: Event, now_ms: int) -> list[Command]:
         """What is to be done about an event."""
         self._outbox.open(now_ms)
@@ -140,6 +151,9 @@ class Machine:
                 self._unsubscribe()
             case CommitAsked():
                 self._commits.ask(event)
+            case RejoinAsked(reason):
+                if self.state is State.STABLE:
+                    self._session.request_rejoin(reason)
             case CloseAsked():
                 self._close(event)
             case _:

@@ -9,7 +9,7 @@ of single ones, which says what is wrong with it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -31,6 +31,10 @@ from rota.formats.buffer import BoolArray, Buffer, Bytes, Int64Array
 NO_MARKER = -1
 MARKER_KEY = 4
 """Bytes of a control record's key that are known: version and type."""
+PER_RECORD = (
+    *("start", "end", "offset", "timestamp", "key_start", "key_size", "value_start"),
+    *("value_size", "headers_start", "headers", "batch"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,10 @@ class Batches:
     def __len__(self) -> int:
         return len(self.position)
 
+    def first(self, count: int) -> Batches:
+        """The first of them."""
+        return Batches(**{each.name: getattr(self, each.name)[:count] for each in fields(self)})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
@@ -85,9 +93,21 @@ class Columns:
     batches: Batches
     problems: tuple[Problem, ...]
     """What was not read, in the order of the file."""
+    upto: int
+    """How far the file was read: to the input's end, or that of the portion that was asked for."""
 
     def __len__(self) -> int:
         return len(self.offset)
+
+    def only(self, rows: BoolArray) -> Columns:
+        """Some of the records."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in PER_RECORD})
+
+    def of_first(self, count: int) -> Columns:
+        """The first batches, with their records."""
+        rows = slice(0, int(self.batches.count[:count].sum()))
+        kept = {name: getattr(self, name)[rows] for name in PER_RECORD}
+        return replace(self, batches=self.batches.first(count), **kept)
 
     def key(self, row: int) -> bytes | None:
         """A row's key."""
@@ -106,8 +126,8 @@ def records(columns: Columns, first: int = 0, behind: int | None = None) -> Iter
     """Every record as a value, or those from one row to before another."""
     data = columns.buffer.data
     names = ("offset", "timestamp", "key_start", "key_size", "value_start", "value_size")
-    fields = [getattr(columns, name) for name in (*names, "headers_start", "headers")]
-    lists = [each[first:behind].tolist() for each in fields]
+    wanted = [getattr(columns, name) for name in (*names, "headers_start", "headers")]
+    lists = [each[first:behind].tolist() for each in wanted]
     for offset, at, key, key_size, value, value_size, start, count in zip(*lists, strict=True):
         yield Record(
             offset,
@@ -118,13 +138,14 @@ def records(columns: Columns, first: int = 0, behind: int | None = None) -> Iter
         )
 
 
-def decode(
+def decode(  # noqa: PLR0913, limits of several kinds
     data: Bytes,
     *,
     at: int = 0,
     check: bool = True,
     most: int = MOST,
     most_in_all: int = MOST_IN_ALL,
+    portion: int | None = None,
 ) -> Columns:
     """The records of all batches of a buffer that begins with one.
 
@@ -132,8 +153,10 @@ def decode(
     :param check: compare checksums
     :param most: bytes that a batch may have, decompressed
     :param most_in_all: the same for all batches together
+    :param portion: read no more batches than have so many bytes together, decompressed, but one at
+        least; ``columns.upto`` says where to go on
     """
-    content = Content(memoryview(data))
+    content = Content(memoryview(data), portion)
     if check:
         content.check()
     content.open(most, most_in_all)
@@ -199,6 +222,7 @@ def _columns(
         batch=batch,
         batches=batches,
         problems=tuple([replace(each, position=each.position + at) for each in problems]),
+        upto=content.upto + at,
     )
 
 

@@ -22,18 +22,23 @@ MOST_EXPLAINED = 10_000
 class Content:
     """The batches of a buffer that are still good, a row for each."""
 
-    def __init__(self, view: memoryview) -> None:
+    def __init__(self, view: memoryview, portion: int | None = None) -> None:
+        """:param portion: bytes of batches, decompressed, that are enough"""
         found = walk(view)
         self.view = view
+        self.upto = len(view)
         self.problems = list(found.problems)
         self.position = found.positions
         self.size = found.sizes
+        self._portion = portion
         rows = max(len(view) - HEAD.size + 1, 0)
         self.heads = np.ndarray((rows,), FIELDS, view, strides=(1,))[found.positions]
         self.count: Int64Array = self.heads["count"].astype(np.int64)
         self.start: Int64Array = self.position + HEAD.size
         self.limit: Int64Array = self.position + self.size
         """Where the records are: in the view, and once opened in the buffer."""
+        if portion is not None:
+            self._end_before(max(int(np.searchsorted(self.size.cumsum(), portion, "right")), 1))
 
     def check(self) -> None:
         """Takes out batches whose checksum is wrong."""
@@ -58,12 +63,19 @@ class Content:
         for row in np.flatnonzero(compressed).tolist():
             data = self.view[int(self.start[row]) : int(self.limit[row])]
             codec = int(self.heads["attributes"][row]) & CODEC_BITS
+            room = min(most, left)
+            enough = room
+            if row and self._portion is not None:
+                enough = min(room, max(self._portion - (size - len(self.view)), 0))
             try:
-                piece = decompress(codec, data, min(most, left))
+                piece = decompress(codec, data, enough)
             except FormatError as error:
                 found[row] = Flaw.CODEC, str(error)
             except TooLarge:
-                found[row] = Flaw.SIZE, f"more than {min(most, left)} bytes, decompressed"
+                if enough < room:
+                    self._end_before(row)
+                    break
+                found[row] = Flaw.SIZE, f"more than {room} bytes, decompressed"
             else:
                 pieces.append(piece)
                 self.start[row], self.limit[row] = size, size + len(piece)
@@ -76,6 +88,13 @@ class Content:
             found.setdefault(row, (Flaw.RECORDS, text))
         self._refuse(found)
         self.buffer = Buffer(pieces)
+
+    def _end_before(self, row: int) -> None:
+        """Leaves this batch and those behind it for another time."""
+        if row < len(self.position):
+            self.upto = int(self.position[row])
+            self.problems = [each for each in self.problems if each.position < self.upto]
+            self._keep(np.arange(len(self.position)) < row)
 
     def _impossible(self) -> BoolArray:
         room = (self.limit - self.start) // SMALLEST_RECORD
@@ -104,6 +123,9 @@ class Content:
             self.problems.append(Problem(position, size, flaw, text))
         keep = np.ones(len(self.position), dtype=np.bool_)
         keep[list(found)] = False
-        self.heads, self.count = self.heads[keep], self.count[keep]
-        self.position, self.size = self.position[keep], self.size[keep]
-        self.start, self.limit = self.start[keep], self.limit[keep]
+        self._keep(keep)
+
+    def _keep(self, rows: BoolArray) -> None:
+        self.heads, self.count = self.heads[rows], self.count[rows]
+        self.position, self.size = self.position[rows], self.size[rows]
+        self.start, self.limit = self.start[rows], self.limit[rows]

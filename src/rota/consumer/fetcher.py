@@ -1,0 +1,442 @@
+"""Fetches what is assigned, ahead of the application, and finds out where to begin.
+
+There is one Fetch under way for each broker, and the next is sent as soon as its answer is in,
+before that is decoded. What waits is bounded: a partition is asked for again while not more than
+``max.partition.fetch.bytes`` of it wait, and nobody is while ``fetch.max.bytes`` wait in all. An
+answer may have ``fetch.max.bytes``, shared by the brokers, so that in the worst case there are
+
+    2 x fetch.max.bytes, or partitions x 2 x max.partition.fetch.bytes if that is less,
+
+as they came from the brokers, and the one answer that is decoded. A record batch that is larger
+than the limits comes all the same, alone.
+
+Fetches have a connection of their own to each broker: a broker answers the requests of a connection
+one after the other, and what is looked up should not wait for the end of a long poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from rota.client.batch import Batch
+from rota.client.cluster import Client
+from rota.client.connection import Connection
+from rota.client.fetch import Fetch, Fetched, Wanted, request
+from rota.client.metadata import Metadata
+from rota.client.offset import EARLIEST, LATEST
+from rota.client.peer import Peer
+from rota.client.refusal import AGAIN, refusal
+from rota.consumer.buffer import Buffer
+from rota.consumer.lookup import AskCommitted, Lookup
+from rota.consumer.making import Deserializer
+from rota.consumer.position import Leader, Position, Positions, Stage, Ticket, Want
+from rota.consumer.reach import reach
+from rota.consumer.record import Records
+from rota.consumer.verdict import Verdict
+from rota.errors import RotaError, TimedOut, Unreachable
+from rota.model import client as model
+from rota.model.client import ReadConfig
+from rota.model.offset import OffsetAndMetadata
+from rota.model.topic import TopicPartition, first_few
+from rota.wire.api import Api
+from rota.wire.message import NO_ID, Message
+
+USE = "fetch"
+"""What the connections are for."""
+HURRY = 20
+"""Milliseconds that a Fetch may wait while others of its broker's partitions will soon be ready."""
+
+
+class Fetcher:
+    """Reads partitions, in the application's loop."""
+
+    def __init__(  # noqa: PLR0913, what a consumer is made of
+        self,
+        client: Client,
+        config: ReadConfig,
+        committed: AskCommitted | None,
+        wake: Callable[[], None],
+        *,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+    ) -> None:
+        """Nothing is assigned yet.
+
+        :param committed: asks for the group's offsets; None: there is no group
+        :param wake: called when there are records, or an error
+        """
+        self._client = client
+        self._config = config
+        self._wake = wake
+        self._positions = Positions(
+            reset=_policy(config),
+            backoff=client.backoff.after,
+            lease=client.config.metadata_max_age / 1000,
+        )
+        self._buffer = Buffer(
+            self._positions,
+            config,
+            drained=self._drained,
+            key=key_deserializer,
+            value=value_deserializer,
+        )
+        self._lookup = Lookup(
+            client, config, self._positions, self._buffer, committed=committed, done=self._done
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._metadata: Metadata | None = None
+        self._busy: set[int] = set()
+        """Brokers with a Fetch under way, or to which a connection is opened."""
+        self._waiters: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._changed = False
+        """There may be something to start."""
+        self._refresh_at = 0.0
+        self._refreshes = 0
+        self._refreshing = False
+        self._closed = False
+        client.on_metadata.append(self._renewed)
+
+    # What is assigned
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """From now on these and no others; those that stay go on where they are."""
+        self._positions.assign(partitions)
+        self._restart()
+
+    def withhold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hands out nothing of these until the next assignment."""
+        self._positions.withhold(partitions)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hands out and fetches nothing of these; what is there is kept."""
+        for each in partitions:
+            self._positions.pause(each, paused=True)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Ends :meth:`pause`."""
+        for each in partitions:
+            self._positions.pause(each, paused=False)
+        self._restart()
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """Those that are paused."""
+        return frozenset(entry.partition for entry in self._positions if entry.paused)
+
+    def seek(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
+        """Reads on there."""
+        self._positions.seek(partition, Position(offset.offset, offset.leader_epoch))
+        self._restart()
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads on at the first offset there is, once it is known."""
+        self._seek_to(partitions, EARLIEST)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads on behind the last offset there is, once it is known."""
+        self._seek_to(partitions, LATEST)
+
+    def _seek_to(self, partitions: Iterable[TopicPartition], target: int) -> None:
+        for each in partitions:
+            self._positions.seek_to(each, target)
+        self._restart()
+
+    def _restart(self) -> None:
+        self._buffer.tidy()
+        self._changed = True
+
+    # What is there
+
+    @property
+    def has_records(self) -> bool:
+        """There may be something to take."""
+        return bool(self._buffer)
+
+    @property
+    def is_hungry(self) -> bool:
+        """There may be something that :meth:`advance` would start."""
+        return self._changed
+
+    def take(self, max_records: int) -> Records:
+        """Up to so many records, decoded and made here; none if nothing waits.
+
+        :raises RotaError: the next thing is an error
+        """
+        return self._buffer.take(max_records)
+
+    def take_batches(self) -> list[Batch]:
+        """What waits, as columns.
+
+        :raises RotaError: the next thing is an error
+        """
+        return self._buffer.take_batches()
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where what was handed out ends."""
+        return self._positions.consumed()
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The next offset to be handed out; None: not known yet, or not assigned."""
+        entry = self._positions.get(partition)
+        if entry is None or entry.handed is None or entry.stage is not Stage.READING:
+            return None
+        return entry.handed.offset
+
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        """Where the log ended when it was last fetched."""
+        entry = self._positions.get(partition)
+        return None if entry is None else entry.high_watermark
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """How many offsets are still to come, as far as known without asking."""
+        entry = self._positions.get(partition)
+        if entry is None or entry.handed is None:
+            return None
+        end = entry.last_stable if self._config.committed_only else entry.high_watermark
+        return None if end is None else max(end - entry.handed.offset, 0)
+
+    async def wait_for_positions(
+        self, partitions: Iterable[TopicPartition], deadline: float
+    ) -> None:
+        """Waits until all of these have a position.
+
+        :raises TimedOut: some have none in time
+        :raises RotaError: one cannot have any
+        """
+        wanted = frozenset(partitions)
+        loop = asyncio.get_running_loop()
+        while missing := [each for each in sorted(wanted) if self.position(each) is None]:
+            self.advance()
+            if (error := self._buffer.trouble_of(wanted)) is not None:
+                raise error
+            waiter = loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await waiter
+            except TimeoutError:
+                names = first_few([str(each) for each in missing])
+                raise TimedOut(f"no position of {names} in the time given") from None
+            finally:
+                self._waiters.remove(waiter)
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._renewed in self._client.on_metadata:
+            self._client.on_metadata.remove(self._renewed)
+        await self._lookup.close()
+        self._positions.assign(())
+        self._buffer.tidy()
+
+    # What is to be done
+
+    def advance(self) -> None:
+        """Starts what can be started: look-ups, resets, validations, fetches."""
+        if self._closed or not self._changed:
+            return
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        self._changed = False
+        now = loop.time()
+        if self._client.metadata is not self._metadata:
+            self._learn(self._client.metadata)
+        self._lookup.start(loop, now)
+        self._fetch(loop, now)
+        self._refresh(loop, now)
+        self._set_timer(loop, now)
+
+    def _drained(self) -> None:
+        """A partition has room: ask for more, before the next answer is decoded."""
+        self._changed = True
+        if self._loop is not None and self._loop.is_running():
+            self.advance()
+
+    def _done(self) -> None:
+        """Something has changed."""
+        self._changed = True
+        if self._closed:
+            return
+        self._buffer.tidy()
+        self.advance()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._buffer:
+            self._wake()
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+        times = [each for each in (self._positions.next_try(now), self._refresh_at) if each]
+        due = min([each for each in times if each > now], default=None)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if due is None else loop.call_at(due, self._done)
+
+    # Metadata
+
+    def _renewed(self, metadata: Metadata) -> None:
+        self._done()
+
+    def _learn(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._positions.lead(lambda partition: _leader(metadata, partition))
+        for topic in sorted({entry.partition.topic for entry in self._positions}):
+            known = metadata.topics.get(topic)
+            if known is not None and known.error and known.error not in AGAIN:
+                concerned = [e.partition for e in self._positions if e.partition.topic == topic]
+                error = refusal(known.error, concerned[0], "to look up")
+                self._buffer.add_trouble(error, *concerned)
+
+    def _refresh(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+        """Asks for metadata as long as somebody has no leader: less and less often."""
+        if not self._positions.leaderless():
+            self._refreshes, self._refresh_at = 0, 0.0
+        elif now >= self._refresh_at and not self._refreshing:
+            self._refreshes += 1
+            self._refresh_at = now + self._client.backoff.after(self._refreshes)
+            topics = {e.partition.topic for e in self._positions if e.leader is None}
+            self._lookup.spawn(loop, self._ask_metadata(topics), ())
+
+    async def _ask_metadata(self, topics: set[str]) -> None:
+        self._refreshing = True
+        try:
+            deadline = self._client.deadline(self._client.config.request_timeout / 1000)
+            await self._client.refresh(topics, deadline=deadline, create=True)
+        finally:
+            self._refreshing = False
+
+    # Fetches
+
+    def _fetch(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+        config = self._config
+        if self._positions.buffered >= max(config.fetch_max_bytes, 1):
+            return
+        unread = self._positions.unread(now, self._busy, config.max_partition_bytes)
+        if not unread:
+            return
+        hurried = self._positions.hurried()
+        for node, wants in unread.items():
+            self._busy.add(node)
+            wait = config.fetch_max_wait
+            wait = min(wait, HURRY) if node in hurried else wait
+            known = self._client.metadata.brokers.get(node)
+            connection = None if known is None else self._client.peer(known, USE).connection
+            if connection is not None:
+                self._send(loop, node, connection, wants, wait)
+            else:
+                tickets = [each.ticket for each in wants]
+                self._lookup.spawn(loop, self._connect(loop, node, wants, wait), tickets)
+
+    def _peer(self, node: int) -> Peer:
+        known = self._client.metadata.brokers.get(node)
+        if known is None:
+            raise Unreachable(f"broker {node} is not known")
+        return self._client.peer(known, USE)
+
+    async def _connect(
+        self, loop: asyncio.AbstractEventLoop, node: int, wants: list[Want], wait: int
+    ) -> None:
+        """Opens a connection first."""
+        try:
+            deadline = self._client.deadline(self._client.config.request_timeout / 1000)
+            connection = await self._peer(node).connect(deadline)
+        except BaseException:
+            self._busy.discard(node)
+            raise
+        left = [each for each in wants if self._positions.holds(each.ticket)]
+        if left:
+            self._send(loop, node, connection, left, wait)
+        else:
+            self._busy.discard(node)
+
+    def _send(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        node: int,
+        connection: Connection,
+        wants: list[Want],
+        wait: int,
+    ) -> None:
+        config = self._config
+        brokers = len({entry.leader.node for entry in self._positions if entry.leader is not None})
+        share = max(config.fetch_max_bytes // max(brokers, 1), config.max_partition_bytes)
+        fetch = request(
+            [self._wanted(each) for each in wants],
+            config,
+            max_bytes=min(share, config.fetch_max_bytes),
+            max_wait=wait,
+        )
+        tickets = {each.ticket.partition: each.ticket for each in wants}
+        deadline = loop.time() + wait / 1000 + self._client.config.request_timeout / 1000
+        try:
+            future = connection.send(Api.FETCH, fetch.message, deadline=deadline, most=fetch.most)
+        except RotaError as error:
+            self._busy.discard(node)
+            self._lookup.failed(tickets.values(), error)
+        else:
+            future.add_done_callback(partial(self._answered, node, fetch, tickets))
+
+    def _wanted(self, want: Want) -> Wanted:
+        topic = self._client.metadata.topics.get(want.ticket.partition.topic)
+        topic_id = NO_ID if topic is None else topic.id
+        return Wanted(want.ticket.partition, topic_id, want.offset, want.leader_epoch)
+
+    def _answered(
+        self,
+        node: int,
+        fetch: Fetch,
+        tickets: dict[TopicPartition, Ticket],
+        future: asyncio.Future[Message],
+    ) -> None:
+        self._busy.discard(node)
+        if future.cancelled():
+            return
+        error = future.exception()
+        if self._closed:
+            return
+        if error is not None:
+            failure = error if isinstance(error, Exception) else Unreachable(str(error))
+            self._lookup.failed(tickets.values(), failure)
+        else:
+            answers = fetch.parse(future.result())
+            stale = [self._take_in(tickets.pop(each.partition), each) for each in answers]
+            if any(stale) or tickets:
+                self._client.request_refresh()
+            if self._loop is not None:
+                self._positions.failed(tickets.values(), self._loop.time())
+        self._done()
+
+    def _take_in(self, ticket: Ticket, answer: Fetched) -> bool:
+        """Keeps what is to be handed out or raised; are the metadata old?"""
+        now = 0.0 if self._loop is None else self._loop.time()
+        found, error = self._positions.fetched(ticket, answer, reach(answer), now)
+        if error is not None:
+            self._buffer.add_trouble(error, answer.partition, lasting=found is Verdict.RANGE)
+        elif found is Verdict.KEEP:
+            self._buffer.add(answer)
+        return found is Verdict.REFRESH
+
+
+def _policy(config: ReadConfig) -> int | Callable[[], int] | None:
+    """What to look for where nothing says where to read."""
+    match config.reset:
+        case model.EARLIEST:
+            return EARLIEST
+        case model.LATEST:
+            return LATEST
+        case model.BY_DURATION:
+            return lambda: int(time.time() * 1000) - config.reset_duration
+        case _:
+            return None
+
+
+def _leader(metadata: Metadata, partition: TopicPartition) -> Leader | None:
+    node, known = metadata.leader(partition), metadata.partition(partition)
+    return None if node is None or known is None else Leader(node, known.leader_epoch)

@@ -1,0 +1,156 @@
+"""Finds positions: what the group has committed, offsets by time, and whether logs are the same."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from rota.client.cluster import Client
+from rota.client.offset import EpochEnd, Look, Round, ask_ends, ask_offsets
+from rota.consumer.buffer import Buffer
+from rota.consumer.position import Positions, Ticket
+from rota.errors import NotKafka, Unreachable, Untrusted
+from rota.model.client import ReadConfig
+from rota.model.offset import OffsetAndMetadata
+from rota.model.topic import TopicPartition
+
+LOGGER = logging.getLogger("rota.consumer")
+Committed: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | None]
+AskCommitted: TypeAlias = Callable[[tuple[TopicPartition, ...]], Awaitable[Committed]]
+
+
+class Lookup:
+    """Questions about positions, each a task of its own."""
+
+    def __init__(  # noqa: PLR0913, all that a question takes
+        self,
+        client: Client,
+        config: ReadConfig,
+        positions: Positions,
+        buffer: Buffer,
+        *,
+        committed: AskCommitted | None,
+        done: Callable[[], None],
+    ) -> None:
+        """Nothing is asked yet.
+
+        :param committed: asks for the group's offsets; None: there is no group
+        :param done: called after each answer
+        """
+        self._client = client
+        self._isolation = config.isolation
+        self._positions = positions
+        self._buffer = buffer
+        self._committed = committed
+        self._done = done
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+        """Asks whatever is to be asked."""
+        tickets = self._positions.uncommitted(now)
+        if tickets and self._committed is None:
+            self._take_committed(tickets, dict.fromkeys([each.partition for each in tickets]))
+        elif tickets and self._committed is not None:
+            self.spawn(loop, self._ask_committed(self._committed, tickets), tickets)
+        for node, looks in self._positions.unset(now).items():
+            self.spawn(loop, self._ask_offsets(node, looks), looks)
+        for node, checks in self._positions.unchecked(now).items():
+            self.spawn(loop, self._ask_ends(node, checks), checks)
+
+    def spawn(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        question: Coroutine[Any, Any, None],
+        tickets: Iterable[Ticket],
+    ) -> None:
+        """Runs a question; if it fails, its partitions ask again after a pause."""
+        task = loop.create_task(self._guarded(question, tuple(tickets)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Ends all questions."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _guarded(
+        self, question: Coroutine[Any, Any, None], tickets: tuple[Ticket, ...]
+    ) -> None:
+        try:
+            await question
+        except Exception as error:  # noqa: BLE001 the application must know, whatever it is
+            self.failed(tickets, error)
+        self._done()
+
+    def failed(self, tickets: Iterable[Ticket], error: Exception) -> None:
+        """A question has no answer. What may pass is asked again; all else the application must
+        know, and then it is asked again too.
+        """
+        concerned = [each.partition for each in tickets if self._positions.holds(each)]
+        self._positions.failed(tickets, asyncio.get_running_loop().time())
+        if passing(error):
+            LOGGER.info("%s", error)
+            self._client.request_refresh()
+        elif concerned or not tickets:
+            self._buffer.add_trouble(error, *concerned)
+
+    # Questions
+
+    async def _ask_committed(self, ask: AskCommitted, tickets: tuple[Ticket, ...]) -> None:
+        self._take_committed(tickets, await ask(tuple([each.partition for each in tickets])))
+
+    def _take_committed(self, tickets: tuple[Ticket, ...], found: Committed) -> None:
+        failed = [each for each in tickets if each.partition not in found]
+        self._positions.failed(failed, asyncio.get_running_loop().time())
+        without = [
+            each.partition
+            for each in tickets
+            if each.partition in found
+            and self._positions.found_committed(each, found[each.partition]) is not None
+        ]
+        if without:
+            self._buffer.add_trouble(None, *without, lasting=True)
+
+    async def _ask_offsets(self, node: int, looks: Mapping[Ticket, Look]) -> None:
+        asked = {ticket.partition: look for ticket, look in looks.items()}
+        result = await ask_offsets(self._client, node, asked, self._isolation, self._deadline())
+        now = asyncio.get_running_loop().time()
+        for ticket in looks:
+            if ticket.partition in result.found:
+                self._positions.found_offset(ticket, result.found[ticket.partition], now)
+        self._rest(looks, result)
+
+    async def _ask_ends(self, node: int, checks: Mapping[Ticket, Look]) -> None:
+        asked = {ticket.partition: look for ticket, look in checks.items()}
+        result = await ask_ends(self._client, node, asked, self._deadline())
+        for ticket in checks:
+            if ticket.partition not in result.found:
+                continue
+            end = result.found[ticket.partition] or EpochEnd.whole(checks[ticket].what)
+            error = self._positions.found_end(ticket, end)
+            if error is not None:
+                self._buffer.add_trouble(error, ticket.partition, lasting=True)
+        self._rest(checks, result)
+
+    def _rest(self, looks: Iterable[Ticket], result: Round[Any]) -> None:
+        """Those that a leader has refused, or not answered."""
+        left = [each for each in looks if each.partition not in result.found]
+        if not left:
+            return
+        for ticket in left:
+            error = result.refused.get(ticket.partition)
+            if error is not None and self._positions.holds(ticket):
+                self._buffer.add_trouble(error, ticket.partition)
+        self._positions.failed(left, asyncio.get_running_loop().time())
+        self._client.request_refresh()
+
+    def _deadline(self) -> float:
+        return self._client.deadline(self._client.config.request_timeout / 1000)
+
+
+def passing(error: Exception) -> bool:
+    """It may be gone by itself: brokers come back, and partitions get new leaders."""
+    return isinstance(error, Unreachable) and not isinstance(error, NotKafka | Untrusted)

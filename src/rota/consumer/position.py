@@ -1,0 +1,556 @@
+"""Where each partition is read on. Pure: it is told what happened, and asked what to do.
+
+A partition's way to its records::
+
+    COMMITTED ──committed offset──> READING <──────────────┐
+        │ none                       ^ │ ^ leader's epoch  │ log is whole up to there
+        v                            │ │ └──changed──> VALIDATION
+      RESET ───offset by policy──────┘ │                   │ truncated: where logs part
+        ^                              │                   │
+        └─────out of range─────────────┴───────────────────┘
+    FAILED: without a policy (``auto.offset.reset=none``); only a seek leads on
+
+There are two positions: what was *handed* out, and how far was fetched *ahead* of it. Answers carry
+the ticket of their question: one that comes after a seek, a revocation or a change of leaders finds
+another ticket, and is dropped. Records that wait carry the *stamp* of their partition: a seek or a
+reset changes it. Times are seconds of one clock that only runs forward.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rota.client.fetch import Fetched
+from rota.client.offset import EARLIEST, LATEST, EpochEnd, ListedOffset, Look
+from rota.consumer.verdict import Verdict, fetch_error, verdict
+from rota.errors import Code, NoOffset, RotaError
+from rota.model.offset import NO_EPOCH, NO_OFFSET, OffsetAndMetadata
+from rota.model.topic import TopicPartition, first_few
+
+NO_TICKET = 0
+
+
+class Stage(enum.Enum):
+    """How far a partition is on the way to its records."""
+
+    COMMITTED = "committed"
+    """It asks for the group's committed offset."""
+    RESET = "reset"
+    """It asks its leader for the first, the last or a time's offset."""
+    VALIDATION = "validation"
+    """It asks whether the leader's log still is what was read so far (KIP-320)."""
+    READING = "reading"
+    FAILED = "failed"
+    """Nobody says where to read on."""
+
+
+MOVES: Mapping[Stage, frozenset[Stage]] = {
+    Stage.COMMITTED: frozenset(Stage) - {Stage.COMMITTED},
+    Stage.RESET: frozenset(Stage) - {Stage.COMMITTED, Stage.FAILED},
+    Stage.VALIDATION: frozenset(Stage) - {Stage.COMMITTED},
+    Stage.READING: frozenset(Stage) - {Stage.COMMITTED},
+    Stage.FAILED: frozenset({Stage.READING, Stage.VALIDATION, Stage.RESET}),
+}
+"""A seek leads from everywhere to all but COMMITTED and FAILED."""
+
+
+class Position(NamedTuple):
+    """The offset to read next, and the leader's epoch of the record before it, if known."""
+
+    offset: int
+    epoch: int | None = None
+
+
+class Leader(NamedTuple):
+    """Who leads a partition."""
+
+    node: int
+    epoch: int = NO_EPOCH
+
+
+class Ticket(NamedTuple):
+    """A question about a partition; its answer is only good with it."""
+
+    partition: TopicPartition
+    number: int
+
+
+class Want(NamedTuple):
+    """A partition to fetch."""
+
+    ticket: Ticket
+    offset: int
+    leader_epoch: int
+
+
+class Reach(NamedTuple):
+    """How far the whole batches of an answer go."""
+
+    position: Position
+    sound: bool = True
+    """Nothing behind them is damaged: it makes sense to fetch on from there."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """What is known of one partition."""
+
+    partition: TopicPartition
+    stamp: int
+    stage: Stage = Stage.COMMITTED
+    handed: Position | None = None
+    ahead: Position | None = None
+    target: int = LATEST
+    """In RESET, what to look for."""
+    asks_end: bool = False
+    """In RESET by time: no record is as young, so look for the log's end."""
+    end: int | None = None
+    """That end: to be read from if a second look for the time finds nothing either."""
+    ticket: int = NO_TICKET
+    """Of the question under way."""
+    leader: Leader | None = None
+    replica: int | None = None
+    """Where the leader wants this client to read instead (KIP-392)."""
+    lease: float = 0.0
+    """Until when."""
+    paused: bool = False
+    withheld: bool = False
+    buffered: int = 0
+    """Bytes that wait to be handed out."""
+    drains_first: bool = False
+    """What comes next is trouble: the records before it are to be handed out first."""
+    failures: int = 0
+    retry_at: float = 0.0
+    high_watermark: int | None = None
+    last_stable: int | None = None
+    log_start: int | None = None
+    stuck: bool = False
+    """A record that cannot be read waits for the application to seek behind it."""
+
+    @property
+    def gives(self) -> bool:
+        """Its records may be handed out."""
+        return self.stage is Stage.READING and not self.paused and not self.withheld
+
+
+class Positions:
+    """The partitions that are assigned."""
+
+    def __init__(
+        self,
+        *,
+        reset: int | Callable[[], int] | None,
+        backoff: Callable[[int], float],
+        lease: float,
+    ) -> None:
+        """How positions are found.
+
+        :param reset: what to look for where nothing is committed: ``EARLIEST``, ``LATEST``, a
+            function that gives a timestamp (``by_duration``), None if that is an error
+        :param backoff: the pause after so many failures in a row
+        :param lease: how long to read from a replica that the leader has named
+        """
+        self._reset = reset
+        self._backoff = backoff
+        self._lease = lease
+        self._entries: dict[TopicPartition, Entry] = {}
+        self._turns: dict[TopicPartition, Entry] = {}
+        """The same, in the order in which they are asked for: who got something goes to the end."""
+        self._tickets = NO_TICKET
+
+    # The application's side
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """From now on these and no others; those that stay go on where they are."""
+        old = self._entries
+        entries = {each: old.get(each) or self._new(each) for each in partitions}
+        for entry in entries.values():
+            entry.withheld = False
+        kept = {name: entry for name, entry in self._turns.items() if name in entries}
+        self._turns = kept | entries
+        self._entries = entries
+
+    def withhold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing of these; the next assignment ends it."""
+        for each in partitions:
+            if (entry := self._entries.get(each)) is not None:
+                entry.withheld = True
+
+    def pause(self, partition: TopicPartition, paused: bool) -> None:
+        """Fetch no more of it and keep what there is, or go on."""
+        self._entries[partition].paused = paused
+
+    def seek(self, partition: TopicPartition, position: Position) -> None:
+        """Read on there; with an epoch, after a look whether it still is the same log."""
+        self._start(self._entries[partition], position)
+
+    def seek_to(self, partition: TopicPartition, target: int) -> None:
+        """Read on at the first, the last or a time's offset, once it is known."""
+        self._look_for(self._entries[partition], target)
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._entries
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(list(self._entries.values()))
+
+    def __getitem__(self, partition: TopicPartition) -> Entry:
+        return self._entries[partition]
+
+    def get(self, partition: TopicPartition) -> Entry | None:
+        """What is known of a partition; None if it is not assigned."""
+        return self._entries.get(partition)
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where what was handed out ends. May be asked for from another thread."""
+        return {
+            entry.partition: OffsetAndMetadata(handed.offset, "", handed.epoch)
+            for entry in list(self._entries.values())
+            if (handed := entry.handed) is not None
+        }
+
+    # What is to be done
+
+    def lead(self, leader_of: Callable[[TopicPartition], Leader | None]) -> None:
+        """There are new metadata."""
+        for entry in self._entries.values():
+            leader = leader_of(entry.partition)
+            if leader is None or leader == entry.leader:
+                continue
+            entry.leader, entry.replica = leader, None
+            if entry.stage is not Stage.COMMITTED:  # that is asked of the coordinator
+                entry.ticket, entry.failures, entry.retry_at = NO_TICKET, 0, 0.0
+            if entry.stage is Stage.READING and _checkable(entry):
+                self._move(entry, Stage.VALIDATION)
+
+    def uncommitted(self, now: float) -> tuple[Ticket, ...]:
+        """Those whose committed offset is to be asked for."""
+        ready = [entry for entry in self._due(Stage.COMMITTED, now) if not entry.withheld]
+        return tuple([self._ask(entry) for entry in ready])
+
+    def unset(self, now: float) -> dict[int, dict[Ticket, Look]]:
+        """By leader, those whose offset is to be looked for, by a timestamp."""
+        found: dict[int, dict[Ticket, Look]] = {}
+        for entry in self._due(Stage.RESET, now):
+            if entry.leader is not None:
+                look = Look(LATEST if entry.asks_end else entry.target, entry.leader.epoch)
+                found.setdefault(entry.leader.node, {})[self._ask(entry)] = look
+        return found
+
+    def unchecked(self, now: float) -> dict[int, dict[Ticket, Look]]:
+        """By leader, those to be validated: the epoch that was read last, and the leader's."""
+        found: dict[int, dict[Ticket, Look]] = {}
+        for entry in self._due(Stage.VALIDATION, now):
+            leader, ahead = entry.leader, entry.ahead
+            if leader is not None and ahead is not None and ahead.epoch is not None:
+                check = Look(ahead.epoch, leader.epoch)
+                found.setdefault(leader.node, {})[self._ask(entry)] = check
+        return found
+
+    def unread(self, now: float, busy: Collection[int], limit: int) -> dict[int, list[Want]]:
+        """By broker, those to be fetched, whoever got least lately first.
+
+        While one that could be handed out has more than ``limit`` bytes waiting, its broker is
+        asked for nothing: a long poll for idle partitions must not hold up one that is drained
+        meanwhile. No other loses by that, for its records would wait behind those that are there.
+        """
+        full: set[int] = set()
+        found: dict[int, list[Entry]] = {}
+        for entry in self._turns.values():
+            if entry.ticket or entry.leader is None or not entry.gives:
+                continue
+            node = self._node(entry, entry.leader, now)
+            if entry.buffered > limit and not entry.stuck:
+                full.add(node)
+            elif entry.retry_at > now or node in busy or (entry.drains_first and entry.buffered):
+                continue
+            else:
+                found.setdefault(node, []).append(entry)
+        return {
+            node: [self._want(entry) for entry in entries]
+            for node, entries in found.items()
+            if node not in full
+        }
+
+    def holds(self, ticket: Ticket) -> bool:
+        """Its question still stands."""
+        entry = self._entries.get(ticket.partition)
+        return entry is not None and entry.ticket == ticket.number
+
+    def hurried(self) -> set[int]:
+        """Leaders of partitions that will be ready soon, and should not wait for a long poll."""
+        return {
+            entry.leader.node
+            for entry in self._entries.values()
+            if entry.leader is not None
+            and entry.stage not in {Stage.READING, Stage.FAILED}
+            and entry.failures == 0
+            and not entry.withheld
+        }
+
+    def leaderless(self) -> bool:
+        """Somebody waits for new metadata."""
+        return any(entry.leader is None for entry in self._entries.values())
+
+    def next_try(self, now: float) -> float | None:
+        """When a pause after a failure ends."""
+        times = [each.retry_at for each in self._entries.values() if each.retry_at > now]
+        return min(times, default=None)
+
+    # Answers
+
+    def failed(self, tickets: Iterable[Ticket], now: float) -> None:
+        """There is no answer, or none that helps: ask again after a pause."""
+        for ticket in tickets:
+            if (entry := self._answered(ticket)) is not None:
+                self._pause(entry, now)
+                entry.replica = None
+
+    def found_committed(
+        self, ticket: Ticket, committed: OffsetAndMetadata | None
+    ) -> RotaError | None:
+        """What the group has committed; the error if there is nothing, and no policy."""
+        entry = self._answered(ticket)
+        if entry is None:
+            return None
+        if committed is not None:
+            self._start(entry, Position(committed.offset, committed.leader_epoch))
+            return None
+        return self._by_policy(entry, missing([entry.partition]))
+
+    def found_offset(self, ticket: Ticket, listed: ListedOffset | None, now: float) -> None:
+        """The offset of what was looked for; None: no record is as young as that.
+
+        Then it is the log's end, but as it was *before* the last look for the time: what is
+        written between two questions must not be passed over.
+        """
+        entry = self._answered(ticket)
+        if entry is None:
+            return
+        if entry.asks_end:
+            entry.asks_end = False
+            entry.end = None if listed is None else listed.offset
+        elif listed is not None:
+            self._start(entry, Position(listed.offset))
+        elif entry.end is not None:
+            self._start(entry, Position(entry.end))
+        elif entry.target in {EARLIEST, LATEST}:
+            self._pause(entry, now)
+        else:
+            entry.asks_end = True
+
+    def found_end(self, ticket: Ticket, found: EpochEnd) -> RotaError | None:
+        """Where the leader's log leaves the epoch of the last record that was read (KIP-320)."""
+        entry = self._answered(ticket)
+        if entry is None or entry.ahead is None or entry.handed is None:
+            return None
+        ahead, handed = entry.ahead, entry.handed
+        if found.end == NO_OFFSET or found.epoch == NO_EPOCH:
+            return self._by_policy(entry, truncated(entry.partition, handed, None))
+        if found.end >= ahead.offset:
+            self._move(entry, Stage.READING)
+            return None
+        self._drop_buffer(entry)
+        if found.end >= handed.offset:
+            # only what waited is gone; what was handed out may be of an older epoch, so look again
+            again = handed.epoch is not None and handed.epoch != ahead.epoch
+            self._move(entry, Stage.VALIDATION if again else Stage.READING)
+            return None
+        if self._reset is None:
+            return self._fail(entry, truncated(entry.partition, handed, found))
+        entry.handed = entry.ahead = Position(found.end, found.epoch)
+        self._move(entry, Stage.READING)
+        return None
+
+    def fetched(
+        self, ticket: Ticket, answer: Fetched, reach: Reach | None, now: float
+    ) -> tuple[Verdict, RotaError | None]:
+        """A partition's answer to a Fetch; what to do with it, and what to raise.
+
+        :param reach: how far its whole batches go; None: it has none
+        """
+        entry = self._answered(ticket)
+        if entry is None or entry.ahead is None:
+            return Verdict.NOTHING, None
+        if answer.code != Code.NONE:
+            return self._refused(entry, answer, now)
+        entry.failures, entry.drains_first = 0, False
+        self._note(entry, answer, now)
+        if reach is None:
+            return Verdict.NOTHING, None
+        entry.ahead = reach.position
+        entry.buffered += len(answer.records)
+        entry.drains_first = not reach.sound
+        self._turns[entry.partition] = self._turns.pop(entry.partition)
+        return Verdict.KEEP, None
+
+    def hand(self, partition: TopicPartition, stamp: int, position: Position) -> None:
+        """Everything before this was handed out."""
+        entry = self._entries.get(partition)
+        if entry is not None and entry.stamp == stamp:
+            entry.handed = position
+
+    def drained(self, partition: TopicPartition, stamp: int, size: int) -> None:
+        """So many bytes wait no longer."""
+        entry = self._entries.get(partition)
+        if entry is not None and entry.stamp == stamp:
+            entry.buffered -= size
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that wait, of all partitions."""
+        return sum([entry.buffered for entry in self._entries.values()])
+
+    # Within
+
+    def _new(self, partition: TopicPartition) -> Entry:
+        return Entry(partition, self._next())
+
+    def _next(self) -> int:
+        self._tickets += 1
+        return self._tickets
+
+    def _move(self, entry: Entry, stage: Stage) -> None:
+        if stage is not entry.stage and stage not in MOVES[entry.stage]:
+            raise AssertionError(f"{entry.partition}: no way from {entry.stage} to {stage}")
+        entry.stage = stage
+        entry.ticket, entry.failures, entry.retry_at = NO_TICKET, 0, 0.0
+
+    def _start(self, entry: Entry, position: Position) -> None:
+        """Reads on there, validated or not."""
+        entry.handed = entry.ahead = position
+        self._drop_buffer(entry)
+        self._move(entry, Stage.VALIDATION if _checkable(entry) else Stage.READING)
+
+    def _look_for(self, entry: Entry, target: int) -> None:
+        entry.handed = entry.ahead = None
+        self._drop_buffer(entry)
+        entry.target, entry.end, entry.asks_end = target, None, False
+        self._move(entry, Stage.RESET)
+
+    def _by_policy(self, entry: Entry, error: RotaError) -> RotaError | None:
+        """Nothing says where to read on: but perhaps there is a policy."""
+        reset = self._reset
+        if reset is None:
+            return self._fail(entry, error)
+        self._look_for(entry, reset if isinstance(reset, int) else reset())
+        return None
+
+    def _fail(self, entry: Entry, error: RotaError) -> RotaError:
+        self._drop_buffer(entry)
+        self._move(entry, Stage.FAILED)
+        return error
+
+    def _drop_buffer(self, entry: Entry) -> None:
+        entry.stamp, entry.buffered = self._next(), 0
+        entry.ahead = entry.handed
+        entry.drains_first = entry.stuck = False
+
+    def _due(self, stage: Stage, now: float) -> list[Entry]:
+        return [
+            entry
+            for entry in self._entries.values()
+            if entry.stage is stage and not entry.ticket and entry.retry_at <= now
+        ]
+
+    def _ask(self, entry: Entry) -> Ticket:
+        entry.ticket = self._next()
+        return Ticket(entry.partition, entry.ticket)
+
+    def _answered(self, ticket: Ticket) -> Entry | None:
+        """Whom an answer concerns; None: it is of the past."""
+        entry = self._entries.get(ticket.partition)
+        if entry is None or entry.ticket != ticket.number:
+            return None
+        entry.ticket = NO_TICKET
+        return entry
+
+    def _want(self, entry: Entry) -> Want:
+        if entry.ahead is None or entry.leader is None:
+            raise AssertionError(f"{entry.partition} is read, but nobody knows from where")
+        return Want(self._ask(entry), entry.ahead.offset, entry.leader.epoch)
+
+    def _node(self, entry: Entry, leader: Leader, now: float) -> int:
+        if entry.replica is not None and entry.lease < now:
+            entry.replica = None
+        return leader.node if entry.replica is None else entry.replica
+
+    def _pause(self, entry: Entry, now: float) -> None:
+        entry.failures += 1
+        entry.retry_at = now + self._backoff(entry.failures)
+
+    def _note(self, entry: Entry, answer: Fetched, now: float) -> None:
+        """What an answer says beside its records."""
+        if answer.high_watermark >= 0:
+            entry.high_watermark = answer.high_watermark
+        if answer.last_stable >= 0:
+            entry.last_stable = answer.last_stable
+        if answer.log_start >= 0:
+            entry.log_start = answer.log_start
+        if answer.preferred_replica >= 0 and answer.preferred_replica != entry.replica:
+            entry.replica, entry.lease = answer.preferred_replica, now + self._lease
+
+    def _refused(
+        self, entry: Entry, answer: Fetched, now: float
+    ) -> tuple[Verdict, RotaError | None]:
+        found = verdict(answer.code)
+        if found in {Verdict.AGAIN, Verdict.REFRESH}:
+            self._pause(entry, now)
+            entry.replica = None
+            return found, None
+        if entry.replica is not None and found is Verdict.RANGE:
+            entry.replica = None  # a follower may be behind; the leader knows
+            return Verdict.AGAIN, None
+        if entry.buffered:
+            entry.drains_first = True
+            return Verdict.NOTHING, None
+        if found is Verdict.RANGE:
+            return found, self._by_policy(entry, out_of_range(entry, answer))
+        self._pause(entry, now)
+        return found, fetch_error(answer.code, entry.partition, answer.fetch_offset)
+
+
+def _checkable(entry: Entry) -> bool:
+    """Both epochs are known that a validation needs."""
+    leader, position = entry.leader, entry.ahead
+    if leader is None or position is None:
+        return False
+    return position.epoch is not None and leader.epoch != NO_EPOCH
+
+
+def missing(partitions: Sequence[TopicPartition]) -> NoOffset:
+    """Nothing is committed for these."""
+    names = first_few([str(each) for each in partitions])
+    return NoOffset(
+        Code.NONE,
+        f"no offset is committed for {names}, and auto.offset.reset is none: seek, or set a policy",
+    )
+
+
+def out_of_range(entry: Entry, answer: Fetched) -> NoOffset:
+    """There is no such offset."""
+    start = answer.log_start if answer.log_start >= 0 else entry.log_start
+    known = "" if start is None else f" (the log was last seen to begin at {start})"
+    return NoOffset(
+        Code.OFFSET_OUT_OF_RANGE,
+        f"offset {answer.fetch_offset} of {entry.partition} is out of range{known}, "
+        "and auto.offset.reset is none: seek, or set a policy",
+    )
+
+
+def truncated(partition: TopicPartition, handed: Position, found: EpochEnd | None) -> NoOffset:
+    """What was read is no longer in the leader's log."""
+    part = (
+        f"its leader knows nothing of epoch {handed.epoch}"
+        if found is None
+        else f"its leader's log parts from what was read at offset {found.end} of epoch "
+        f"{found.epoch}"
+    )
+    return NoOffset(
+        Code.OFFSET_OUT_OF_RANGE,
+        f"{partition} was truncated below offset {handed.offset}, which was read in epoch "
+        f"{handed.epoch}: {part}; auto.offset.reset is none: seek, or set a policy",
+    )

@@ -1,0 +1,151 @@
+"""A partition's answer to a Fetch: which of its records a consumer gets, and where it reads on."""
+
+from __future__ import annotations
+
+import pytest
+
+from rota.client.answer import read
+from rota.client.batch import Batch
+from rota.client.fetch import Fetched
+from rota.consumer.making import make
+from rota.consumer.record import ConsumerRecord
+from rota.errors import RecordError
+from rota.formats import batch
+from rota.formats.batch import Codec, Marker, Record
+from rota.model.topic import TopicPartition
+
+NOW = 1_790_000_000_000
+SOURCE = TopicPartition("orders", 3)
+
+
+def encoded(first: int, count: int, **options: object) -> bytes:
+    """A batch of records from an offset on; their values are their offsets."""
+    made = [Record(each, NOW + each, None, b"%d" % each) for each in range(first, first + count)]
+    return batch.encode(made, **options)  # type: ignore[arg-type]
+
+
+def aborted(producer: int, offset: int) -> bytes:
+    return batch.marker(
+        Marker.ABORT, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
+    )
+
+
+def committed(producer: int, offset: int) -> bytes:
+    return batch.marker(
+        Marker.COMMIT, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
+    )
+
+
+def fetched(data: bytes, offset: int = 0, aborts: tuple[tuple[int, int], ...] = ()) -> Fetched:
+    return Fetched(SOURCE, 0, offset, memoryview(data), 100, 100, 0, aborts)
+
+
+def offsets(answer: Fetched, *, committed_only: bool = False) -> tuple[list[int], int]:
+    """Of the records, and where to read on."""
+    found: list[int] = []
+    behind = answer.fetch_offset
+    for each in read(answer, committed_only=committed_only):
+        found += each.offsets.tolist()
+        behind = each.next_offset
+    return found, behind
+
+
+def one(data: bytes) -> Batch:
+    (found,) = read(fetched(data))
+    return found
+
+
+def failed(answer: Fetched) -> tuple[list[int], RecordError]:
+    """The records before what is wrong, and what is."""
+    found: list[int] = []
+    try:
+        for each in read(answer):
+            found += each.offsets.tolist()
+    except RecordError as error:
+        return found, error
+    pytest.fail("nothing was said to be wrong")
+
+
+def test_a_fetch_may_start_in_the_middle_of_a_batch() -> None:
+    assert offsets(fetched(encoded(5, 4) + encoded(9, 2), offset=7)) == ([7, 8, 9, 10], 11)
+
+
+def test_a_batch_without_records_is_progress() -> None:
+    gone = batch.encode([], base_offset=5, last_offset=40)
+    assert offsets(fetched(gone, offset=5)) == ([], 41)
+
+
+def test_markers_are_not_handed_out_but_read_past() -> None:
+    data = encoded(0, 2, producer_id=7, transactional=True) + committed(7, 2)
+    assert offsets(fetched(data)) == ([0, 1], 3)
+
+
+def test_aborted_transactions_are_left_out_of_what_is_committed() -> None:
+    data = b"".join(
+        [
+            encoded(0, 2, producer_id=7, transactional=True),
+            encoded(2, 1, producer_id=8, transactional=True),
+            encoded(3, 1),
+            aborted(7, 4),
+            encoded(5, 1, producer_id=7, transactional=True),
+            committed(8, 6),
+            committed(7, 7),
+        ]
+    )
+    answer = fetched(data, aborts=((7, 0),))
+    assert offsets(answer, committed_only=True) == ([2, 3, 5], 8)
+    assert offsets(answer) == ([0, 1, 2, 3, 5], 8)
+
+
+def test_a_batch_cut_at_the_end_is_left_for_the_next_fetch() -> None:
+    data = encoded(0, 3) + encoded(3, 3)
+    assert offsets(fetched(data[:-1])) == ([0, 1, 2], 3)
+
+
+def test_nothing_but_a_cut_batch_is_told() -> None:
+    found, error = failed(fetched(encoded(4, 3)[:-1], offset=4))
+    assert (found, error.offset) == ([], 4)
+    assert "max.partition.fetch.bytes" in str(error)
+
+
+def test_records_before_the_damage_come_first_then_the_error_with_where_to_go_on() -> None:
+    broken = bytearray(encoded(3, 5))
+    broken[-1] ^= 1
+    found, error = failed(fetched(encoded(0, 3) + bytes(broken) + encoded(8, 1)))
+    assert found == [0, 1, 2]
+    assert (error.topic, error.partition, error.offset, error.next_offset) == ("orders", 3, 3, 8)
+    assert "checksum" in str(error)
+
+
+def test_large_answers_come_in_portions() -> None:
+    data = b"".join(encoded(first, 10, codec=Codec.ZSTD) for first in range(0, 100, 10))
+    portions = list(read(fetched(data, offset=3), portion=300))
+    assert len(portions) > 2
+    assert [each for part in portions for each in part.offsets.tolist()] == list(range(3, 100))
+    assert [part.next_offset for part in portions][-1] == 100
+
+
+def test_a_slice_says_where_to_read_on() -> None:
+    whole = one(encoded(0, 3) + batch.encode([], base_offset=3, last_offset=9))
+    assert (len(whole[:2]), whole[:2].next_offset) == (2, 2)
+    assert (whole[2:].offsets.tolist(), whole[2:].next_offset) == ([2], 10)
+    assert (len(whole[1:1]), whole[1:1].next_offset) == (0, 1)
+
+
+def test_records_are_made_of_columns() -> None:
+    raw = Record(4, NOW, b"k", None, ((b"trace", b"1"), (b"\xff", None)))
+    found = make(one(batch.encode([raw], append_time=NOW + 9, leader_epoch=6)))
+    headers = (("trace", b"1"), ("�", None))
+    assert found.records == [
+        ConsumerRecord("orders", 3, 4, NOW + 9, 1, b"k", None, headers, 6),
+    ]
+    assert found.error is None
+
+
+def test_what_a_deserializer_does_not_understand_is_told_after_the_records_before_it() -> None:
+    made = [Record(each, NOW, None, value) for each, value in enumerate((b"1", b"2", b"x", b"4"))]
+    found = make(one(batch.encode(made)), value=int)
+    assert [each.value for each in found.records] == [1, 2]
+    assert found.error is not None
+    assert (found.error.offset, found.error.next_offset) == (2, 3)
+    assert isinstance(found.error.__cause__, ValueError)
