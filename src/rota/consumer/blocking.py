@@ -186,7 +186,7 @@ class BlockingConsumer:
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Commits if that is automatic, leaves the group, closes connections."""
-        if not self._core.is_closed:
+        if not self._core.is_closing:
             try:
                 self._loop.run(self._consumer.close(timeout))
             finally:

@@ -72,6 +72,8 @@ class Core:
         self._commit_due = 0
         """When the next automatic commit of such an assignment is due, in the driver's time."""
         self._is_polling = False
+        self.is_closing = False
+        """Only what a listener does while the consumer says good-bye is still allowed."""
         self.is_closed = False
         self._is_interrupted = False
 
@@ -99,11 +101,13 @@ class Core:
         assert membership is not None
         self.flow.drain()
         membership.driver.tell(Unsubscribed())
-        while membership.driver.machine.is_unsubscribing:
+        machine = membership.driver.machine
+        while True:
             await membership.attend()
-            await self.bell.wait(FOREVER, self._is_due_but_for_records)
+            if not machine.is_unsubscribing:
+                break
+            await self.bell.wait(FOREVER, lambda: membership.is_due)
         self.is_subscribed = False
-        await membership.attend()
 
     # Polling
 
@@ -183,7 +187,7 @@ class Core:
     def _alone(self) -> Iterator[None]:
         """One poll at a time, and none inside a listener."""
         self.check_open()
-        if self._is_polling:
+        if self._is_polling or self.is_closing:
             raise InputError("poll: this consumer is inside a poll already")
         self._is_polling = True
         try:
@@ -319,11 +323,12 @@ class Core:
 
     async def close(self, timeout: float) -> None:
         """Says good-bye to the group, then closes everything, whatever goes wrong."""
-        if self.is_closed:
+        if self.is_closing:
             return
-        self.is_closed = True
+        self.is_closing = True
         self.flow.drain()
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._set_closed)
             for interceptor in self.settings.interceptors:
                 stack.callback(told, "close", _closing(interceptor), None)
             stack.push_async_callback(self.client.close)
@@ -332,6 +337,9 @@ class Core:
             if self.membership is not None:
                 stack.callback(self.membership.driver.stop)
                 await self._say_goodbye(self.membership, timeout)
+
+    def _set_closed(self) -> None:
+        self.is_closed = True
 
     async def _say_goodbye(self, membership: Membership, timeout: float) -> None:
         if not membership.driver.is_started:
