@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from rota.client import race
-from rota.client.connection import Connection
+from rota.client.connection import Connection, Means
 from rota.client.coordinator import Coordinator, Coordinators
 from rota.client.metadata import Metadata, Node
 from rota.client.peer import Peer
@@ -27,7 +27,6 @@ from rota.errors import (
 from rota.model.client import Address, ClientConfig
 from rota.model.topic import TopicPartition
 from rota.wire.api import Api
-from rota.wire.frame import SCRATCH
 from rota.wire.message import Message
 
 ADVERTISED = (
@@ -47,11 +46,13 @@ class Client:
     def __init__(self, config: ClientConfig) -> None:
         """Nothing is opened yet."""
         self.config = config
-        self._scratch = bytearray(SCRATCH)
+        self._means = Means(config)
         self._peers: dict[tuple[Address, str], Peer] = {}
         """By the address and what it is for: a long poll must not hold up a heartbeat, and a
         broker serves one request of a connection at a time."""
-        self._refresher = Refresher(partial(self.send, Api.METADATA), config)
+        self._refresher = Refresher(
+            partial(self.send, Api.METADATA), config, self._problems, self._begin_again
+        )
         self._coordinators = Coordinators(self)
         self.backoff = Backoff.of(config.retry_backoff, config.retry_backoff_max)
         """Pauses between tries that a broker has answered with an error."""
@@ -227,9 +228,7 @@ class Client:
     def _peer(self, address: Address, use: str, name: str, hint: str = "") -> Peer:
         found = self._peers.get((address, use))
         if found is None:
-            found = self._peers[address, use] = Peer(
-                address, self.config, self._scratch, name, hint
-            )
+            found = self._peers[address, use] = Peer(address, self._means, name, hint)
         return found
 
     async def _connect_anywhere(self, deadline: float) -> Connection:
@@ -258,12 +257,22 @@ class Client:
         """
         found = [self.peer(node) for node in self.metadata.brokers.values()]
         random.shuffle(found)  # clients that start together do not all ask the same
-        first = [
-            self._peer(address, "", f"{address} of bootstrap.servers")
-            for address in self.config.bootstrap
-        ]
-        random.shuffle(first)
+        first: list[Peer] = []
+        if not found or self.config.recovery == "rebootstrap":
+            for each in self.config.bootstrap:
+                peer = self._peer(each, "", f"{each} of bootstrap.servers")
+                first.append(peer)
+            random.shuffle(first)
         return sorted(dict.fromkeys(found + first), key=lambda each: each.ready_at)
+
+    def _begin_again(self) -> None:
+        for (_, use), each in self._peers.items():
+            if not use and each.connection is not None:
+                each.connection.finish()
+
+    def _problems(self) -> str:
+        found = [str(each.problem) for each in self._peers.values() if each.problem is not None]
+        return f": {'; '.join(found)}" if found else ""
 
     def _known(self) -> str:
         brokers = ", ".join(
@@ -292,7 +301,7 @@ def _together(failed: list[RotaError]) -> RotaError:
     """One error of many."""
     if len(failed) == 1:
         return failed[0]
-    text = "; ".join(map(str, failed))
-    kinds = {type(each) for each in failed}
-    kind = kinds.pop() if len(kinds) == 1 else Unreachable
-    return kind(f"no broker can be reached: {text}")
+    text = f"no broker can be reached: {'; '.join(dict.fromkeys(map(str, failed)))}"
+    kind = type(failed[0])
+    same = all(type(each) is kind for each in failed)
+    return kind(text) if same and (kind is TimedOut or _hopeless(failed[0])) else Unreachable(text)
