@@ -184,12 +184,10 @@ def test_undecodable_records_are_named_and_may_be_skipped(consume: Run) -> None:
     assert "rota: doubtful-0 at offset 1: " in ran.said
     ran = consume(*flags, "--config", "value.deserializer=json", "--skip-undecodable")
     assert (ran.code, ran.lines) == (0, ["1", "3", "5"])
-    said = ran.said.splitlines()
-    assert [line.partition(": Expecting")[0] for line in said[:2]] == [
-        line.partition(": Expecting")[0] for line in said[:2] if line.startswith("rota: skipped: ")
-    ]
-    assert "doubtful-0 at offset 3" in said[1]
-    assert said[2] == "rota: 3 records, 2 skipped"
+    first, second, end = ran.said.splitlines()
+    assert first.startswith("rota: skipped: doubtful-0 at offset 1: ")
+    assert second.startswith("rota: skipped: doubtful-0 at offset 3: ")
+    assert end == "rota: 3 records, 2 skipped"
 
 
 def test_a_group_commits_what_was_printed_before_an_undecodable_record(consume: Run) -> None:
@@ -304,19 +302,16 @@ def test_a_signal_ends_it_in_good_order(broker: rota.Broker, number: int, code: 
 
 
 def test_a_reader_that_has_seen_enough_ends_it(broker: rota.Broker) -> None:
-    process = started(broker, "--topic", "orders", "--group", "piped", "--from-beginning")
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.stdout.close()
-    for _ in range(200):
-        broker.produce("orders", "more" * 1000, partition=0)
-        if process.poll() is not None:
-            break
-    assert process.stderr is not None
-    said = process.stderr.read()
-    assert process.wait(timeout=30) == 0
+    broker.produce("flood", *["line" * 100] * 1000)
+    with started(broker, "--topic", "flood", "--group", "piped", "--from-beginning") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        while process.poll() is None:
+            broker.produce("flood", *["line" * 100] * 100)
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert process.returncode == 0
     assert b"Traceback" not in said
     assert broker.groups["piped"] == "Empty"
-    assert sum(broker.committed("piped").values()) < sum(
-        len(broker.read("orders", partition=number)) for number in range(3)
-    )
+    assert sum(broker.committed("piped").values()) < len(broker.read("flood"))
