@@ -98,15 +98,39 @@ class Batch:
 
     def headers(self) -> list[Headers]:
         """The records' headers. What is no UTF-8 in a name is replaced by U+FFFD, as in Kafka."""
-        counts = self._columns.headers[self._first : self._stop]
-        if not counts.any():
+        if not self.has_headers:
             return [NO_HEADERS] * len(self)
         data = self._columns.buffer.data
         starts = self._columns.headers_start[self._first : self._stop].tolist()
+        counts = self._columns.headers[self._first : self._stop].tolist()
         return [
             _headers(data, start, count) if count else NO_HEADERS
-            for start, count in zip(starts, counts.tolist(), strict=True)
+            for start, count in zip(starts, counts, strict=True)
         ]
+
+    @property
+    def has_headers(self) -> bool:
+        """Some record has."""
+        return bool(self._columns.headers[self._first : self._stop].any())
+
+    def spans(self) -> list[tuple[int, bool, int]]:
+        """Rows that follow each other and were written alike: how many, whether the broker set
+        their timestamps, and the leader's epoch. One, as a rule.
+        """
+        if not len(self):
+            return []
+        rows = self._columns.batch[self._first : self._stop]
+        batches = self._columns.batches
+        between = slice(rows[0], rows[-1] + 1)
+        by_broker, epoch = batches.append_time[between], batches.leader_epoch[between]
+        changed = (by_broker[1:] != by_broker[:-1]) | (epoch[1:] != epoch[:-1])
+        if not changed.any():
+            return [(len(self), bool(by_broker[0]), int(epoch[0]))]
+        firsts = np.append(0, np.flatnonzero(changed) + 1)
+        counts = np.diff(np.searchsorted(rows, firsts + rows[0]), append=len(self))
+        kinds, epochs = by_broker[firsts].tolist(), epoch[firsts].tolist()
+        found = zip(counts.tolist(), kinds, epochs, strict=True)
+        return [each for each in found if each[0]]
 
     @property
     def _batch(self) -> Int64Array:
