@@ -15,6 +15,7 @@ import rota
 from rota.broker.embedded import Broker
 from rota.consumer.listener import Offsets
 from rota.errors import InputError, Interrupted
+from rota.member.event import SetAssignment
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition
 
@@ -314,7 +315,7 @@ def test_a_listener_hears_of_what_comes_and_goes(
     consumer.unsubscribe()
     assert diary.calls == [("assigned", (T0, T1)), ("revoked", (T0, T1))]
     assert consumer.assignment == frozenset()
-    assert broker.group("g").state == "Empty"
+    assert broker.group("g", members=0).state == "Empty"
 
 
 def test_a_listener_may_commit_and_seek(broker: Broker) -> None:
@@ -406,6 +407,22 @@ def test_interceptors_see_records_and_commits(broker: Broker) -> None:
         values(consumer, 3)
         consumer.commit_sync()
     assert spy.seen == [3, {T0: 3}, "closed"]
+
+
+def test_what_waits_for_the_next_poll_does_not_keep_a_commit_busy(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    """The new assignment of a rebalance waits while a commit is slow to be answered."""
+    consumer.subscribe(["t"])
+    until(consumer, lambda: bool(consumer.assignment))
+    membership = consumer._core.membership
+    assert membership is not None
+    membership.driver.inbox.append(SetAssignment((T0, T1), 1))
+    broker.delay("OffsetCommit", seconds=0.5)
+    before = time.process_time()
+    consumer.commit_sync({T0: OffsetAndMetadata(1)})
+    assert time.process_time() - before < 0.25
+    assert membership.is_due
 
 
 # Groups
