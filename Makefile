@@ -33,8 +33,9 @@ lint: $(READY)   ## ruff, mypy strict, import-linter
 bench: $(READY)  ## speed and memory beside Java, franz-go and kafka-python
 	@$(BIN)/python -m bench
 
-docs: $(READY)   ## docs/tables.md out of the tables' declarations, docs/clients.md out of the tests
+docs: $(READY)   ## pages made of what the sources and the tests declare: tables, settings, clients
 	@$(BIN)/python docs/generate_tables.py
+	@$(BIN)/python docs/generate_settings.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_clients.py
 
 nightly: lint    ## everything, with many more seeds and examples

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from rota import errors
     from rota.assignors.interface import Assignor, PartitionAssignor
     from rota.broker.embedded import Broker
+    from rota.consumer.blocking import BlockingConsumer
+    from rota.consumer.consumer import Consumer
+    from rota.consumer.listener import ConsumerInterceptor, RebalanceListener
+    from rota.consumer.record import ConsumerRecord, Records
     from rota.model.membership import (
         Assignment,
         GroupAssignment,
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
         RebalanceProtocol,
         Subscription,
     )
+    from rota.model.offset import OffsetAndMetadata
     from rota.model.topic import Cluster, Partitions, TopicPartition
     from rota.plan import Move, Plan, assign
     from rota.sim.result import Simulation
@@ -32,16 +37,23 @@ if TYPE_CHECKING:
 _HOMES = {
     "Assignment": "rota.model.membership",
     "Assignor": "rota.assignors.interface",
+    "BlockingConsumer": "rota.consumer.blocking",
     "Broker": "rota.broker.embedded",
     "Cluster": "rota.model.topic",
+    "Consumer": "rota.consumer.consumer",
+    "ConsumerInterceptor": "rota.consumer.listener",
+    "ConsumerRecord": "rota.consumer.record",
     "GroupAssignment": "rota.model.membership",
     "GroupSubscription": "rota.model.membership",
     "Member": "rota.model.membership",
     "Move": "rota.plan",
+    "OffsetAndMetadata": "rota.model.offset",
     "PartitionAssignor": "rota.assignors.interface",
     "Partitions": "rota.model.topic",
     "Plan": "rota.plan",
+    "RebalanceListener": "rota.consumer.listener",
     "RebalanceProtocol": "rota.model.membership",
+    "Records": "rota.consumer.record",
     "Simulation": "rota.sim.result",
     "Subscription": "rota.model.membership",
     "TopicPartition": "rota.model.topic",
@@ -49,19 +61,29 @@ _HOMES = {
     "simulate": "rota.sim.simulate",
 }
 
+_NEEDY = {"Broker": "rota.broker", "BlockingConsumer": "rota.client", "Consumer": "rota.client"}
+"""What needs more than Rota alone, and who knows what."""
+
 __all__ = [
     "Assignment",
     "Assignor",
+    "BlockingConsumer",
     "Broker",
     "Cluster",
+    "Consumer",
+    "ConsumerInterceptor",
+    "ConsumerRecord",
     "GroupAssignment",
     "GroupSubscription",
     "Member",
     "Move",
+    "OffsetAndMetadata",
     "PartitionAssignor",
     "Partitions",
     "Plan",
+    "RebalanceListener",
     "RebalanceProtocol",
+    "Records",
     "Simulation",
     "Subscription",
     "TopicPartition",
@@ -78,7 +100,8 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no others
             return importlib.import_module("rota.errors")
         if name not in _HOMES:
             raise AttributeError(f"module 'rota' has no attribute {name!r}")
-        if name == "Broker" and (problem := importlib.import_module("rota.broker").missing()):
+        part = _NEEDY.get(name)
+        if part is not None and (problem := importlib.import_module(part).missing()):
             raise importlib.import_module("rota.errors").Unreachable(problem)
         value = globals()[name] = getattr(_loaded(_HOMES[name]), name)
         return value

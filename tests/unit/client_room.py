@@ -69,8 +69,8 @@ async def server(talk: Talk, **options: Any) -> AsyncIterator[str]:
         tasks.add(task)
         try:
             await talk(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # asyncio's streams report a cancelled one as an error
         finally:
             tasks.discard(task)
             writer.close()

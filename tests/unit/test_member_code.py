@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from rota.errors import (
+    AuthorizationFailed,
     Code,
     CommitFailed,
     Fenced,
@@ -14,6 +15,7 @@ from rota.errors import (
     InconsistentProtocol,
     RebalanceInProgress,
     RetriableCommitFailed,
+    RotaError,
 )
 from rota.member.event import (
     Call,
@@ -23,10 +25,20 @@ from rota.member.event import (
     Note,
     RunCallback,
     Timer,
+    Unsubscribed,
 )
 from rota.member.state import State
-from rota.model.reply import HeartbeatReply, JoinReply, LeaveReply, LeaverReply, SyncReply
-from rota.model.request import CommitOffsets, Heartbeat, Join, Leave, Sync
+from rota.model.reply import (
+    DescribedGroup,
+    DescribedMember,
+    DescribeGroupsReply,
+    HeartbeatReply,
+    JoinReply,
+    LeaveReply,
+    LeaverReply,
+    SyncReply,
+)
+from rota.model.request import CommitOffsets, DescribeGroups, Heartbeat, Join, Leave, Sync
 from tests.unit.member_driver import ME, OTHER, Driver, at, of, raised, requests, told, tp
 
 ODD = cast(Code, 999)
@@ -126,7 +138,13 @@ FATAL_FOR_JOIN = [
     code
     for code in ALL
     if code
-    not in NAMED | {Code.MEMBER_ID_REQUIRED, Code.UNKNOWN_MEMBER_ID, Code.REBALANCE_IN_PROGRESS}
+    not in NAMED
+    | {
+        Code.MEMBER_ID_REQUIRED,
+        Code.UNKNOWN_MEMBER_ID,
+        Code.REBALANCE_IN_PROGRESS,
+        Code.INCONSISTENT_GROUP_PROTOCOL,  # asks first what the group has
+    }
 ]
 
 
@@ -135,21 +153,87 @@ def test_join_refused_for_good_is_told_and_tried_by_the_next_poll(code: Code) ->
     member = joining()
     commands = member.answer(Join, JoinReply(code=code))
     (error,) = raised(commands)
-    assert isinstance(error, GroupError)
+    assert isinstance(error, GroupError | AuthorizationFailed)
+    assert isinstance(error, AuthorizationFailed) == (code == Code.GROUP_AUTHORIZATION_FAILED)
     assert error.code == code
-    assert isinstance(error, InconsistentProtocol) == (code == Code.INCONSISTENT_GROUP_PROTOCOL)
     assert not member.open
     assert not requests(member.end_poll())
     assert [type(request) for request in requests(member.poll())] == [Join]
 
 
-def test_join_without_a_common_strategy_names_the_members_own() -> None:
+def stranger() -> Driver:
+    """A member that has no strategy in common with its group, and asks what that one has."""
     member = Driver("range,cooperative-sticky")
     member.poll()
     member.found()
-    commands = member.answer(Join, JoinReply(code=Code.INCONSISTENT_GROUP_PROTOCOL))
-    (error,) = raised(commands)
+    assert not raised(member.answer(Join, JoinReply(code=Code.INCONSISTENT_GROUP_PROTOCOL)))
+    assert [type(request) for request in member.open.values()] == [DescribeGroups]
+    return member
+
+
+def described(**group: object) -> DescribeGroupsReply:
+    return DescribeGroupsReply(groups=(DescribedGroup(group="g", **group),))  # type: ignore[arg-type]
+
+
+def a_member(client_id: str) -> DescribedMember:
+    return DescribedMember(
+        member_id=f"{client_id}-1",
+        static_id=None,
+        client_id=client_id,
+        client_host="/10.0.0.1",
+        metadata=b"",
+        assignment=b"",
+    )
+
+
+def test_join_without_a_common_strategy_names_both_sides() -> None:
+    member = stranger()
+    others = (a_member("billing"), a_member("audit"))
+    reply = described(state="Stable", protocol_type="consumer", protocol="sticky", members=others)
+    (error,) = raised(member.answer(DescribeGroups, reply))
+    assert isinstance(error, InconsistentProtocol)
+    assert error.code == Code.INCONSISTENT_GROUP_PROTOCOL
     assert "range, cooperative-sticky" in str(error)
+    assert "the group's is sticky, of 2 members (audit, billing)" in str(error)
+    assert not requests(member.end_poll())
+    assert [type(request) for request in requests(member.poll())] == [Join]
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        (described(state="PreparingRebalance", protocol_type="consumer"), "PreparingRebalance"),
+        (described(code=Code.GROUP_AUTHORIZATION_FAILED), "GROUP_AUTHORIZATION_FAILED"),
+        (described(state="Stable", protocol_type="connect", protocol="x"), "of type 'connect'"),
+        (DescribeGroupsReply(groups=()), "did not say"),
+    ],
+)
+def test_where_the_broker_does_not_tell_the_groups_strategy_that_is_said(
+    reply: DescribeGroupsReply, text: str
+) -> None:
+    (error,) = raised(stranger().answer(DescribeGroups, reply))
+    assert isinstance(error, InconsistentProtocol)
+    assert "range, cooperative-sticky" in str(error)
+    assert text in str(error)
+
+
+def test_a_coordinator_that_goes_meanwhile_does_not_hide_the_error() -> None:
+    (error,) = raised(stranger().fail(DescribeGroups))
+    assert isinstance(error, InconsistentProtocol)
+    assert "did not say" in str(error)
+
+
+def test_no_join_is_tried_while_the_group_is_asked_about() -> None:
+    member = stranger()
+    member.end_poll()
+    assert not requests(member.poll())
+    assert raised(member.answer(DescribeGroups, described()))
+
+
+def test_who_unsubscribes_meanwhile_is_told_nothing() -> None:
+    member = stranger()
+    member.give(Unsubscribed())
+    assert not raised(member.answer(DescribeGroups, described()))
 
 
 def test_join_refused_outside_a_poll_is_told_by_the_next_one() -> None:
@@ -254,7 +338,7 @@ FATAL_FOR_SYNC = [
 def test_sync_refused_for_good_is_told(code: Code) -> None:
     member = syncing()
     (error,) = raised(member.answer(Sync, SyncReply(code=code)))
-    assert isinstance(error, GroupError)
+    assert isinstance(error, GroupError | AuthorizationFailed)
     assert error.code == code
     member.end_poll()
     assert [type(request) for request in requests(member.poll())] == [Join]
@@ -366,7 +450,9 @@ def test_a_leave_that_was_refused_is_noted(code: Code) -> None:
 
 # Commit
 
-ENDS: dict[Code, type[GroupError]] = {
+ENDS: dict[Code, type[RotaError]] = {
+    Code.TOPIC_AUTHORIZATION_FAILED: AuthorizationFailed,
+    Code.GROUP_AUTHORIZATION_FAILED: AuthorizationFailed,
     Code.ILLEGAL_GENERATION: CommitFailed,
     Code.UNKNOWN_MEMBER_ID: CommitFailed,
     Code.REBALANCE_IN_PROGRESS: RebalanceInProgress,
@@ -386,8 +472,9 @@ def test_asynchronous_commits(code: Code) -> None:
     member.commit(1, at(t0_0=5))
     commands = member.answer_commit(code)
     assert bool(of(CallInterceptors, commands)) == (code == Code.NONE)
+    (done,) = of(RunCallback, commands)
     member.end_poll()
-    (done,) = of(RunCallback, member.poll())
+    member.poll()
     expected = ENDS.get(code, RetriableCommitFailed if code in MAY_PASS else GroupError)
     assert type(done.error) is (type(None) if code == Code.NONE else expected)
     lost = {Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID}

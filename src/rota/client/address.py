@@ -12,6 +12,7 @@ from rota.model.text import misfit, shortened
 
 KEY = "bootstrap.servers"
 _NAMED = re.compile(r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9_+.-]*)://)?(?P<rest>.*)", re.DOTALL)
+_SIX = re.compile(r"[0-9A-Fa-f:.]+")
 _HOST = re.compile(r"[^\s/\\@?#\[\]:,]+")
 
 
@@ -42,7 +43,7 @@ def _address(item: object) -> Address:
         _check_six(host, item)
     else:
         host, colon, tail = rest.partition(":")
-        if ":" in tail:
+        if ":" in tail and _SIX.fullmatch(rest):
             raise InputError(
                 f"{KEY}: {shortened(item)}: an address of version 6 is written [address]:port"
             )

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from rota.client import race
-from rota.client.connection import Connection
-from rota.client.coordinator import Coordinator, Coordinators
+from rota.client.connection import Connection, Means
+from rota.client.coordinator import Coordinator, Coordinators, name_of
 from rota.client.metadata import Metadata, Node
 from rota.client.peer import Peer
 from rota.client.refresh import Refresher
@@ -17,17 +17,19 @@ from rota.client.retry import Backoff
 from rota.client.version import api_name
 from rota.errors import (
     AuthenticationFailed,
+    AuthorizationFailed,
+    Code,
     InputError,
     NotKafka,
     RotaError,
     TimedOut,
+    UnknownTopic,
     Unreachable,
     Untrusted,
 )
 from rota.model.client import Address, ClientConfig
 from rota.model.topic import TopicPartition
 from rota.wire.api import Api
-from rota.wire.frame import SCRATCH
 from rota.wire.message import Message
 
 ADVERTISED = (
@@ -47,11 +49,13 @@ class Client:
     def __init__(self, config: ClientConfig) -> None:
         """Nothing is opened yet."""
         self.config = config
-        self._scratch = bytearray(SCRATCH)
+        self._means = Means(config)
         self._peers: dict[tuple[Address, str], Peer] = {}
         """By the address and what it is for: a long poll must not hold up a heartbeat, and a
         broker serves one request of a connection at a time."""
-        self._refresher = Refresher(partial(self.send, Api.METADATA), config)
+        self._refresher = Refresher(
+            partial(self.send, Api.METADATA), config, self._problems, self._begin_again
+        )
         self._coordinators = Coordinators(self)
         self.backoff = Backoff.of(config.retry_backoff, config.retry_backoff_max)
         """Pauses between tries that a broker has answered with an error."""
@@ -166,21 +170,38 @@ class Client:
     async def leader(self, tp: TopicPartition, deadline: float) -> int:
         """The broker that leads a partition, as soon as one is known.
 
-        :raises TimedOut: none is, in the time given
+        :raises AuthorizationFailed: no permission for the topic
+        :raises UnknownTopic: a topic cannot have this name
+        :raises TimedOut: there is none in the time given
         """
         failures = 0
         while (found := self.metadata.leader(tp)) is None:
+            problem = f"{tp} has no leader{self._told(tp.topic)}"
+            pause = self.backoff.after(failures)
+            if failures and asyncio.get_running_loop().time() + pause >= deadline:
+                raise TimedOut(f"{problem}, in the time given")
+            await asyncio.sleep(pause)
             failures += 1
-            if failures > 1:
-                await self._pause(failures - 1, deadline, f"{tp} has no leader")
-            await self.refresh((tp.topic,), deadline=deadline)
+            try:
+                await self.refresh((tp.topic,), deadline=deadline)
+            except TimedOut as error:
+                raise TimedOut(f"{problem}: {error}") from error
         return found
 
-    async def _pause(self, failures: int, deadline: float, problem: str) -> None:
-        pause = self.backoff.after(failures)
-        if asyncio.get_running_loop().time() + pause >= deadline:
-            raise TimedOut(f"{problem}, in the time given")
-        await asyncio.sleep(pause)
+    def _told(self, name: str) -> str:
+        """What is wrong with a topic, for who waits for it."""
+        topic = self.metadata.topics.get(name)
+        match Code.NONE if topic is None else topic.error:
+            case Code.NONE:
+                return ""
+            case Code.TOPIC_AUTHORIZATION_FAILED as code:
+                raise AuthorizationFailed(Code(code), f"no permission for topic {name!r}")
+            case Code.INVALID_TOPIC_EXCEPTION as code:
+                raise UnknownTopic(Code(code), f"{name!r} is no name that a topic can have")
+            case Code.UNKNOWN_TOPIC_OR_PARTITION:
+                return f": there is no topic {name!r}"
+            case code:
+                return f": {name_of(code)}"
 
     # Coordinators
 
@@ -227,9 +248,7 @@ class Client:
     def _peer(self, address: Address, use: str, name: str, hint: str = "") -> Peer:
         found = self._peers.get((address, use))
         if found is None:
-            found = self._peers[address, use] = Peer(
-                address, self.config, self._scratch, name, hint
-            )
+            found = self._peers[address, use] = Peer(address, self._means, name, hint)
         return found
 
     async def _connect_anywhere(self, deadline: float) -> Connection:
@@ -246,6 +265,7 @@ class Client:
             )
             if found is not None:
                 return found
+            self._check_open()
             for error in failed:
                 if isinstance(error, AuthenticationFailed | InputError):
                     raise error
@@ -258,12 +278,22 @@ class Client:
         """
         found = [self.peer(node) for node in self.metadata.brokers.values()]
         random.shuffle(found)  # clients that start together do not all ask the same
-        first = [
-            self._peer(address, "", f"{address} of bootstrap.servers")
-            for address in self.config.bootstrap
-        ]
-        random.shuffle(first)
+        first: list[Peer] = []
+        if not found or self.config.recovery == "rebootstrap":
+            for each in self.config.bootstrap:
+                peer = self._peer(each, "", f"{each} of bootstrap.servers")
+                first.append(peer)
+            random.shuffle(first)
         return sorted(dict.fromkeys(found + first), key=lambda each: each.ready_at)
+
+    def _begin_again(self) -> None:
+        for (_, use), each in self._peers.items():
+            if not use and each.connection is not None:
+                each.connection.finish()
+
+    def _problems(self) -> str:
+        found = [str(each.problem) for each in self._peers.values() if each.problem is not None]
+        return f": {'; '.join(found)}" if found else ""
 
     def _known(self) -> str:
         brokers = ", ".join(
@@ -273,7 +303,7 @@ class Client:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RotaError("the client is closed")
+            raise Unreachable("this client is closed")
 
     async def close(self) -> None:
         """Closes all connections; what is under way fails."""
@@ -292,7 +322,7 @@ def _together(failed: list[RotaError]) -> RotaError:
     """One error of many."""
     if len(failed) == 1:
         return failed[0]
-    text = "; ".join(map(str, failed))
-    kinds = {type(each) for each in failed}
-    kind = kinds.pop() if len(kinds) == 1 else Unreachable
-    return kind(f"no broker can be reached: {text}")
+    text = f"no broker can be reached: {'; '.join(dict.fromkeys(map(str, failed)))}"
+    kind = type(failed[0])
+    same = all(type(each) is kind for each in failed)
+    return kind(text) if same and (kind is TimedOut or _hopeless(failed[0])) else Unreachable(text)

@@ -7,33 +7,49 @@ its frame, which the socket was read into. A connection at rest has one timer, f
 from __future__ import annotations
 
 import asyncio
-import importlib
+import random
+import ssl
 from collections import deque
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, TypeAlias
 
-from rota.client import stranger
+from rota.client import stranger, tls
 from rota.client.dial import dial
-from rota.client.version import api_name, highest, offered
-from rota.errors import Code, FormatError, NotKafka, RotaError, TimedOut, Unreachable
+from rota.client.login import log_in
+from rota.client.version import api_name, highest, learn
+from rota.errors import FormatError, NotKafka, RotaError, TimedOut, Unreachable
 from rota.formats.buffer import Bytes
 from rota.model.client import Address, ClientConfig
 from rota.wire.api import Api
 from rota.wire.frame import SCRATCH, Frames
-from rota.wire.message import (
-    ApiVersionsRequest,
-    Head,
-    Message,
-    read_response,
-    spoken,
-    write_request,
-)
+from rota.wire.message import Head, Message, read_response, write_request
 from rota.wire.schema import Versions
+
+Loop: TypeAlias = asyncio.AbstractEventLoop
 
 LARGEST: Final = 1 << 30
 """Bytes of the largest answer. A fetch has ``fetch.max.bytes``, or one batch if that is more."""
 FAREWELL: Final = 1.0
 """Seconds for what must still go out when a connection is closed."""
+SESSION: Final = (0.85, 0.95)
+"""After such a part of the session's time a new login is due, as in Kafka (KIP-368)."""
+NEVER: Final = float("inf")
+_NOTHING = memoryview(b"")
+_OTHER_PORT = (
+    "is it a port for TLS (security.protocol SSL or SASL_SSL), or something else than a Kafka?"
+)
+
+
+class Means:
+    """What the connections of one client share."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.scratch = bytearray(SCRATCH)
+        """Where the bytes of all connections arrive for a moment."""
+        self.context = None if config.tls is None else tls.context(config.tls)
+        """How TLS is spoken, if it is."""
 
 
 class _Pending:
@@ -42,26 +58,25 @@ class _Pending:
     __slots__ = ("api", "correlation", "deadline", "future", "raw", "sent", "version")
 
     def __init__(
-        self, api: Api, version: int, correlation: int, deadline: float, *, raw: bool
+        self, api: Api, version: int, correlation: int, deadline: float, loop: Loop
     ) -> None:
         self.api = api
         self.version = version
         self.correlation = correlation
         self.deadline = deadline
-        self.sent = asyncio.get_running_loop().time()
-        self.raw = raw
+        self.sent = loop.time()
+        self.raw = False
         """Its answer is given out as it came."""
-        self.future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[Message] = loop.create_future()
 
 
 class Connection(asyncio.BufferedProtocol):
     """A connection to one broker, used from the loop that it was opened in."""
 
-    def __init__(
-        self, address: Address, config: ClientConfig, name: str, scratch: bytearray | None
-    ) -> None:
+    def __init__(self, address: Address, means: Means, name: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._config = config
+        self._means = means
+        self._config = means.config
         self.address = address
         self.name = name
         """How errors call it."""
@@ -69,20 +84,25 @@ class Connection(asyncio.BufferedProtocol):
         """What the broker serves, by the API's key."""
         self.gone: asyncio.Future[None] = self._loop.create_future()
         """Done when the socket is closed."""
+        self._transport: asyncio.Transport | None = None
         self._problem: str | None = None
         """Why it is closed."""
+        self._stage = "connection"
+        """What has not come about yet; empty once requests may be sent."""
         self._waiting: deque[_Pending] = deque()
         self._count = 0
-        self._transport: asyncio.Transport | None = None
+        self._served = False
+        """A request that needs a login, if any does, was answered."""
         self._frames = Frames(
-            stranger.LONGEST_GREETING, scratch or bytearray(SCRATCH), "the largest that is taken"
+            stranger.LONGEST_GREETING, means.scratch, "the largest that a client takes"
         )
-        self._room = memoryview(b"")
+        self._room = _NOTHING
         self._head: bytes | None = b""
-        """What has come first, until the broker is known to be one."""
-        self._idle = config.idle_connection / 1000 if config.idle_connection >= 0 else None
+        """What has come first, until it is known to be a broker's."""
         self._last = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
+        self._expires = NEVER
+        """When the broker wants a new login."""
         self._finishing = False
 
     # Life
@@ -97,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         name: str | None = None,
         hint: str = "",
         patience: float | None = None,
-        scratch: bytearray | None = None,
+        means: Means | None = None,
     ) -> Connection:
         """Connects, by TLS if that is set, learns the broker's versions and logs in.
 
@@ -105,20 +125,21 @@ class Connection(asyncio.BufferedProtocol):
         :param name: how errors call it; the address by default
         :param hint: what they say to who cannot reach it
         :param patience: seconds for each address of the name to take the connection
-        :param scratch: where the bytes of connections arrive for a moment; many may share it
+        :param means: what is shared with other connections
         :raises NotKafka: something else listens there
+        :raises Untrusted: TLS does not come about
         :raises Unreachable: it cannot be reached, or not in time
         :raises AuthenticationFailed: the login is refused
         """
-        made = cls(address, config, name or str(address), scratch)
+        made = cls(address, means or Means(config), name or str(address))
         begun = made._loop.time()
         try:
             async with asyncio.timeout_at(deadline):
                 await made._connect(patience or config.connect_timeout / 1000, hint)
-                await made._greet(deadline)
+                await made._begin(deadline)
         except TimeoutError:
             await made.abort()
-            raise made._late(made._loop.time() - begun) from None
+            raise made._late(made._loop.time() - begun, hint) from None
         except BaseException:
             await made.abort()
             raise
@@ -130,43 +151,44 @@ class Connection(asyncio.BufferedProtocol):
         except Unreachable as error:
             raise Unreachable(self._named(f"{error}{hint}")) from error
         try:
-            await self._loop.create_connection(lambda: self, sock=opened)
-        except BaseException:
-            opened.close()
-            raise
+            context = self._means.context
+            if context is None:
+                await self._loop.create_connection(lambda: self, sock=opened)
+                return
+            self._stage = "TLS"
+            await self._loop.create_connection(
+                lambda: self,
+                sock=opened,
+                ssl=context,
+                server_hostname=self.address.host,
+                ssl_shutdown_timeout=FAREWELL,
+            )
+        except OSError as error:
+            raise tls.failure(error, self.name) from error
+        finally:
+            if self._transport is None:
+                await asyncio.sleep(0)  # the loop closes a socket in its next turn
+                opened.close()
 
-    async def _greet(self, deadline: float) -> None:
-        """Learns the versions: in the newest form, then in the one that the broker names."""
-        version = spoken(Api.API_VERSIONS).high
-        request = ApiVersionsRequest(
-            client_software_name="rota",
-            client_software_version=importlib.import_module("rota").__version__,
-        )
-        while True:
-            pending = self._request(Api.API_VERSIONS, version, request, deadline, raw=True)
-            frame = await pending.future
-            refused = frame[4:6] == Code.UNSUPPORTED_VERSION.to_bytes(2, "big")
-            try:
-                # a version the broker does not know is answered in that of version 0 (KIP-511)
-                _, response = read_response(Api.API_VERSIONS, 0 if refused else version, frame)
-            except FormatError as error:
-                raise NotKafka(self._named(f"this is no answer of a Kafka's: {error}")) from error
-            if refused and version > 0:
-                own = offered(response).get(Api.API_VERSIONS)
-                version = min(own.high, version - 1) if own is not None else 0
-                continue
-            if response.error_code:
-                raise Unreachable(
-                    self._named(f"ApiVersions is answered with error {response.error_code}")
-                )
-            self.versions = offered(response)
-            break
+    async def _begin(self, deadline: float) -> None:
+        self._stage = "greeting"
+        self.versions = await learn(self, deadline)
         self._head = None
         self._frames.limit = LARGEST
+        if self._config.login is not None:
+            self._stage = "login"
+            begun = self._loop.time()
+            lifetime = await log_in(self, self._config.login, deadline)
+            self._served = True
+            if lifetime > 0:
+                # chance so that not all clients log in again at once, not for a secret
+                self._expires = begun + lifetime / 1000 * random.uniform(*SESSION)  # noqa: S311
+        self._stage = ""
+        self._watch(self._rest_until)
 
     def close(self) -> None:
         """Closes it; what is under way fails."""
-        self._fail("the connection was closed by this client", now=False)
+        self._fail("this client has closed the connection", now=False)
 
     def finish(self) -> None:
         """Closes it as soon as nothing is under way."""
@@ -185,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def usable(self) -> bool:
         """Requests may be sent."""
-        return self._problem is None and not self._finishing and self._head is None
+        return self._problem is None and not self._stage and not self._finishing
 
     @property
     def in_flight(self) -> int:
@@ -204,7 +226,8 @@ class Connection(asyncio.BufferedProtocol):
     def send(
         self, api: Api, request: Message, *, deadline: float, most: int | None = None
     ) -> asyncio.Future[Message]:
-        """Sends a request. Who waits for the answer may be cancelled; the connection stays.
+        """Sends a request, at once; the loop need not run. Who waits for the answer may be
+        cancelled; the connection stays.
 
         :param deadline: by the loop's clock. Without an answer until then the connection is closed,
             for all that wait: what comes after it could not come either
@@ -212,19 +235,24 @@ class Connection(asyncio.BufferedProtocol):
         :raises Refused: the broker does not know the API, or not in a version that Rota speaks
         :raises Unreachable: the connection is closed
         """
-        if self._problem is not None:
-            raise Unreachable(self._named(self._problem))
         version = highest(self.versions, api, most)
         return self._request(api, version, request, deadline).future
 
-    def _request(
-        self, api: Api, version: int, request: Message, deadline: float, *, raw: bool = False
-    ) -> _Pending:
-        assert self._transport is not None
+    def ask_raw(
+        self, api: Api, version: int, request: Message, deadline: float
+    ) -> asyncio.Future[Bytes]:
+        """Sends a request in a version that nobody has agreed on; gives the answer's frame."""
+        pending = self._request(api, version, request, deadline)
+        pending.raw = True
+        return pending.future
+
+    def _request(self, api: Api, version: int, request: Message, deadline: float) -> _Pending:
+        if self._problem is not None or self._transport is None:
+            raise Unreachable(self._named(self._problem or "the connection is not open"))
         self._count = (self._count + 1) & 0x7FFFFFFF
         head = Head(api, version, self._count, self._config.client_id, 0)
         data = write_request(head, request)
-        pending = _Pending(api, version, self._count, deadline, raw=raw)
+        pending = _Pending(api, version, self._count, deadline, self._loop)
         self._last = pending.sent
         self._waiting.append(pending)
         self._transport.write(data)
@@ -234,10 +262,9 @@ class Connection(asyncio.BufferedProtocol):
     # What the loop tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is connected."""
+        """The socket is connected, and TLS agreed on."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._watch(self._last + self._idle if self._idle is not None else float("inf"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where bytes may arrive."""
@@ -250,33 +277,34 @@ class Connection(asyncio.BufferedProtocol):
         if self._problem is not None:
             return
         if self._head is not None:
-            self._head = (self._head + bytes(self._room[: min(nbytes, stranger.ENOUGH)]))[
+            self._head = (self._head + self._room[: min(nbytes, stranger.ENOUGH)])[
                 : stranger.ENOUGH
             ]
             if len(self._head) >= 4 and (who := stranger.look(self._head)) is not None:
                 self._fail(who, NotKafka)
                 return
-        self._room = memoryview(b"")  # a view kept would keep the whole answer
+        self._room = _NOTHING  # a view would keep the whole answer
         self._frames.advance(nbytes)
         try:
             while (frame := self._frames.next()) is not None:
                 self._receive(frame)
         except FormatError as error:
-            self._fail(f"what came in is no answer: {error}", FormatError)
+            self._fail(f"what came in is no answer: {error}")
         if self._finishing and not self._waiting:
             self.close()
 
     def eof_received(self) -> bool:
         """The broker sends no more."""
-        self._fail(self._hung_up(), NotKafka if self._head is not None else Unreachable)
+        self._hang_up()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
-        if exc is None:
-            self._fail(self._hung_up())
+        if isinstance(exc, ssl.SSLError):
+            # from TLS 1.3 on a broker refuses a client's certificate after the handshake
+            self._fail(str(tls.failure(exc, "TLS")), type(tls.failure(exc, "")))
         else:
-            self._fail(f"the connection is lost: {exc}")
+            self._hang_up("" if exc is None else f" ({exc})")
         if self._timer is not None:
             self._timer.cancel()
         if not self.gone.done():
@@ -292,11 +320,13 @@ class Connection(asyncio.BufferedProtocol):
                 f"an answer to request {correlation} where that to {pending.correlation} was due"
             )
         self._waiting.popleft()
+        if pending.raw:
+            if not pending.future.done():
+                pending.future.set_result(frame)
+            return
+        self._served = True
         if pending.future.done():
             return  # who waited was cancelled
-        if pending.raw:
-            pending.future.set_result(frame)
-            return
         try:
             _, response = read_response(pending.api, pending.version, frame)
         except FormatError as error:
@@ -306,16 +336,16 @@ class Connection(asyncio.BufferedProtocol):
 
     # Ends
 
-    def _fail(self, problem: str, kind: type[RotaError] = Unreachable, *, now: bool = True) -> None:
+    def _fail(
+        self, problem: str, make: Callable[[str], RotaError] = Unreachable, *, now: bool = True
+    ) -> None:
         """Ends the connection; all that is under way fails."""
         if self._problem is None:
             self._problem = problem
             for pending in self._waiting:
                 if not pending.future.done():
-                    asked = f"; {api_name(pending.api)} was under way"
-                    pending.future.set_exception(
-                        kind(self._named(problem + ("" if pending.raw else asked)))
-                    )
+                    asked = "" if self._stage else f"; {api_name(pending.api)} was under way"
+                    pending.future.set_exception(make(self._named(problem + asked)))
             self._waiting.clear()
         if self._transport is not None:
             if now:
@@ -323,35 +353,43 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.close()
 
-    def _hung_up(self) -> str:
-        if self._head is None:
-            return "the broker has closed the connection"
-        return (
-            "the connection is closed before anything is answered: is it a port for TLS "
-            "(security.protocol SSL or SASL_SSL), or something else than a Kafka?"
-        )
+    def _hang_up(self, reason: str = "") -> None:
+        """The broker has ended the connection."""
+        closed = f"the broker has closed the connection{reason}"
+        if self._head is not None:
+            text = f"the connection is closed before anything is answered{reason}: {_OTHER_PORT}"
+            self._fail(text, partial(NotKafka, certain=False))
+        elif not self._served and self._config.login is None:
+            self._fail(
+                f"{closed} after the greeting: it may want a login "
+                "(security.protocol SASL_PLAINTEXT or SASL_SSL, sasl.mechanism, sasl.jaas.config)"
+            )
+        else:
+            self._fail(closed)
 
-    def _late(self, waited: float) -> Unreachable:
-        if self._transport is None:
-            return TimedOut(self._named(f"no connection within {waited:.3g} s"))
-        if self._head:
-            return TimedOut(self._named(f"its greeting was not complete within {waited:.3g} s"))
-        if self._head is None:
-            return TimedOut(self._named(f"no login within {waited:.3g} s"))
-        return NotKafka(
-            self._named(
-                f"nothing is said within {waited:.3g} s: is it a port for TLS "
-                "(security.protocol SSL or SASL_SSL), a stuck broker, or something else?"
-            ),
-            certain=False,
-        )
+    def _late(self, waited: float, hint: str) -> Unreachable:
+        if self._stage == "connection":
+            return TimedOut(self._named(f"no connection within {waited:.3g} s{hint}"))
+        if self._stage == "greeting" and not self._head:
+            text = f"nothing is said within {waited:.3g} s: {_OTHER_PORT} Or is the broker stuck?"
+            return NotKafka(self._named(text), certain=False)
+        return TimedOut(self._named(f"its {self._stage} was not complete within {waited:.3g} s"))
 
     def _named(self, problem: str) -> str:
         return f"{self.name}: {problem}"
 
+    # Time
+
+    @property
+    def _rest_until(self) -> float:
+        """When the connection ends by itself."""
+        idle = self._config.idle_connection
+        rests = not self._waiting and idle >= 0
+        return min(self._expires, self._last + idle / 1000 if rests else NEVER)
+
     def _watch(self, at: float) -> None:
         """Looks at the clock then, or before."""
-        if at == float("inf") or (self._timer is not None and self._timer.when() <= at):
+        if at == NEVER or (self._timer is not None and self._timer.when() <= at):
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -364,9 +402,10 @@ class Connection(asyncio.BufferedProtocol):
         if late is not None:
             waited = now - late.sent
             self._fail(f"no answer to {api_name(late.api)} within {waited:.3g} s", TimedOut)
-        elif self._waiting:
-            self._watch(min(each.deadline for each in self._waiting))
-        elif self._idle is not None and self._last + self._idle <= now:
-            self.close()
-        elif self._idle is not None:
-            self._watch(self._last + self._idle)
+            return
+        if not self._stage and self._rest_until <= now:
+            self._expires = NEVER
+            self.finish()  # who needs it again opens a new one, and logs in anew
+        if self._problem is None:
+            ends = NEVER if self._finishing else self._rest_until
+            self._watch(min([ends, *(each.deadline for each in self._waiting)]))

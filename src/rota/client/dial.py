@@ -30,8 +30,7 @@ async def dial(address: Address, config: ClientConfig, patience: float) -> socke
     ways = [partial(_connect, target, config, patience) for target in targets]
     connected, failed = await race.first(ways, discard=socket.socket.close)
     if connected is None:
-        reasons = dict.fromkeys(map(str, failed))
-        raise Unreachable("; ".join(reasons))
+        raise Unreachable("; ".join(map(str, failed)))
     return connected
 
 
@@ -96,15 +95,14 @@ async def _connect(target: Target, config: ClientConfig, patience: float) -> soc
     except BaseException as error:
         made.close()
         if isinstance(error, OSError):  # a TimeoutError too
-            raise Unreachable(_reason(error, where, patience)) from error
+            raise Unreachable(f"{_reason(error, patience)} ({where[0]})") from error
         raise
     return made
 
 
-def _reason(error: OSError, where: tuple[Any, ...], patience: float) -> str:
-    at = Address(where[0], where[1])
+def _reason(error: OSError, patience: float) -> str:
     if isinstance(error, ConnectionRefusedError):
-        return f"{at}: {_REFUSED}"
+        return _REFUSED
     if isinstance(error, TimeoutError) and error.errno is None:
-        return f"{at}: no connection within {patience:.3g} s"
-    return f"{at}: {os.strerror(error.errno) if error.errno else error}"
+        return f"no connection within {patience:.3g} s"
+    return os.strerror(error.errno) if error.errno else str(error)

@@ -23,6 +23,7 @@ MODULES = {"PLAIN": PLAIN_MODULE, "SCRAM-SHA-256": SCRAM_MODULE, "SCRAM-SHA-512"
 
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 _USED = ("username", "password")
+_TEXT = ("word", "quoted")
 _TOKEN = re.compile(
     r"""
     (?P<blank>   [\x00-\x20]+ | //[^\r\n]* | /\*.*?\*/ )
@@ -90,8 +91,8 @@ def parse(text: str) -> list[Entry]:
     tokens = _tokens(text)
     entries = []
     for kind, module in tokens:
-        if kind != "word":
-            raise InputError(f"{KEY}: begins with a login module's class name, without quotes")
+        if kind not in _TEXT:
+            raise InputError(f"{KEY}: begins with the class name of a login module")
         _, flag = next(tokens, ("", ""))
         if flag.lower() not in _FLAGS:
             raise InputError(
@@ -109,7 +110,7 @@ def _options(tokens: Iterator[tuple[str, str]]) -> dict[str, str]:
     for kind, name in tokens:
         if (kind, name) == ("sign", ";"):
             return options
-        if kind not in {"word", "quoted"}:
+        if kind not in _TEXT:
             raise InputError(
                 f"{KEY}: between {_place(options)} and the next option, or the ';', something does "
                 "not belong there: a value with other characters than letters, digits and _$.- "
@@ -121,7 +122,7 @@ def _options(tokens: Iterator[tuple[str, str]]) -> dict[str, str]:
                 "= and a value nor the ';' that ends the entry"
             )
         quoted, value = next(tokens, ("", ""))
-        if quoted not in {"word", "quoted"}:
+        if quoted not in _TEXT:
             raise InputError(
                 f"{KEY}: the value of the option {name} is missing, or needs quotes: without them "
                 "it may have letters, digits and _$.- only, and begins with a letter"

@@ -96,9 +96,12 @@ class Key:
 
     def _number(self, value: object) -> float:
         number: float | None = None
-        if isinstance(value, str) and value.isascii() and "_" not in value:
+        if isinstance(value, str) and "_" not in value:
             try:
-                number = float(value) if self.kind is Kind.DOUBLE else int(value)
+                if self.kind is not Kind.DOUBLE:
+                    number = int(value)
+                elif value.isascii():
+                    number = float(value)
             except ValueError:
                 number = None
         elif type(value) is int or (type(value) is float and self.kind is Kind.DOUBLE):

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
-from rota.client.connection import Connection
+from rota.client.connection import Connection, Means
 from rota.client.retry import Backoff
 from rota.errors import RotaError, TimedOut, Unreachable
-from rota.model.client import Address, ClientConfig
+from rota.model.client import Address
+
+LOGGER = logging.getLogger("rota.client")
 
 
 class Peer:
     """An address, and what became of the last tries to reach it."""
 
-    def __init__(
-        self, address: Address, config: ClientConfig, scratch: bytearray, name: str, hint: str = ""
-    ) -> None:
+    def __init__(self, address: Address, means: Means, name: str, hint: str = "") -> None:
         """An address that nobody has tried.
 
         :param name: how errors call it
         :param hint: what they say to who cannot reach it
         """
         self.address = address
-        self._config = config
-        self._scratch = scratch
         self.name = name
         self._hint = hint
+        self._means = means
+        config = self._config = means.config
         self._connection: Connection | None = None
         self._opening: asyncio.Task[Connection] | None = None
         self._pauses = Backoff.of(config.reconnect_backoff, config.reconnect_backoff_max)
         self._patience = Backoff.of(config.connect_timeout, config.connect_timeout_max)
         self._failures = 0
+        self._closed = False
         self.ready_at = 0.0
         """No try before this, by the loop's clock."""
         self.problem: RotaError | None = None
@@ -51,15 +53,22 @@ class Peer:
         """
         if (found := self.connection) is not None:
             return found
+        if self._closed:
+            raise Unreachable(f"{self.name}: this client is closed")
         if self._opening is None:
-            self._opening = asyncio.ensure_future(self._open())
+            self._opening = asyncio.create_task(self._open())
             self._opening.add_done_callback(self._opened)
+        opening = self._opening
         try:
             async with asyncio.timeout_at(deadline):
-                return await asyncio.shield(self._opening)
+                return await asyncio.shield(opening)
         except TimeoutError:
-            why = f"; the last try: {self.problem}" if self.problem is not None else ""
-            raise TimedOut(f"{self.name}: no connection in the time given{why}") from None
+            why = self.problem or f"{self.name}: no connection in the time given"
+            raise TimedOut(str(why)) from self.problem
+        except asyncio.CancelledError:
+            if not self._closed or _cancelled():
+                raise
+            raise Unreachable(f"{self.name}: this client is closed") from None
 
     async def _open(self) -> Connection:
         loop = asyncio.get_running_loop()
@@ -72,7 +81,7 @@ class Peer:
             name=self.name,
             hint=self._hint,
             patience=patience,
-            scratch=self._scratch,
+            means=self._means,
         )
 
     def _opened(self, task: asyncio.Task[Connection]) -> None:
@@ -86,12 +95,21 @@ class Peer:
         self._failures += 1
         pause = self._pauses.after(self._failures)
         self.ready_at = asyncio.get_running_loop().time() + pause
+        if self.problem is None or str(self.problem) != str(error):
+            LOGGER.warning("%s", error)  # not each time: it is tried again and again
         self.problem = error if isinstance(error, RotaError) else Unreachable(str(error))
 
     async def close(self) -> None:
         """Closes the connection, or the try to open it."""
+        self._closed = True
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
         if self._connection is not None:
             await self._connection.abort()
+
+
+def _cancelled() -> bool:
+    """Is it this task that shall end, not what it waits for?"""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -47,7 +47,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
                 continue
             begun, first = "", number
         if (len(line) - len(line.rstrip("\\"))) % 2:
-            begun += line[:-1]
+            begun = begun + line[:-1] or None  # nothing yet: the next line may be a comment
         else:
             yield first, begun + line
             begun = None

@@ -27,6 +27,11 @@ async def first(
     :param discard: ends what a second one gives, that came in at the same moment
     :raises Exception: what a way raises that is no RotaError, at once
     """
+    if len(ways) == 1:
+        try:
+            return await ways[0](), []
+        except RotaError as error:
+            return None, [error]
     left = iter(ways)
     running: set[asyncio.Task[T]] = set()
     failed: list[RotaError] = []

@@ -5,16 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Protocol
 
 from rota.client.metadata import Metadata, merged, without
 from rota.client.retry import Backoff
-from rota.errors import RotaError, TimedOut
+from rota.errors import (
+    AuthenticationFailed,
+    InputError,
+    RotaError,
+    TimedOut,
+    Unreachable,
+    Untrusted,
+)
 from rota.model.client import ClientConfig
 from rota.wire.message import Message, MetadataRequest
 
 LOGGER = logging.getLogger("rota.client")
+
+
+REBOOTSTRAP_REQUIRED = 129
+"""Kafka's code."""
 
 
 class Ask(Protocol):
@@ -42,17 +54,33 @@ class _Round:
 class Refresher:
     """The snapshot, and when it is renewed."""
 
-    def __init__(self, ask: Ask, config: ClientConfig) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        config: ClientConfig,
+        problems: Callable[[], str],
+        begin_again: Callable[[], None],
+    ) -> None:
+        """Knows nothing yet.
+
+        :param problems: what has come of the last tries to reach brokers
+        :param begin_again: forgets the connections to those known
+        """
+        self._begin_again = begin_again
         self.metadata = Metadata()
         self.callbacks: list[Callable[[Metadata], None]] = []
         self._ask = ask
         self._config = config
+        self._problems = problems
         self._watched: frozenset[str] | None = frozenset()
         self._round: _Round | None = None
         self._pauses = Backoff.of(config.retry_backoff, config.retry_backoff_max)
         self._failures = 0
         self._renewed = 0.0
         """When the last request was answered or given up."""
+        self._answered = 0.0
+        """When the last was answered."""
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._background: asyncio.Task[None] | None = None
         self._closed = False
@@ -72,7 +100,7 @@ class Refresher:
         if topics is not None and self._watched is not None:
             self._watched |= topics
         create = create and self._config.create_topics
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         while True:
             under_way = self._round
             if under_way is None:
@@ -80,16 +108,24 @@ class Refresher:
                 under_way = self._round = _Round(wanted, create, deadline)
                 under_way.task = asyncio.ensure_future(self._run(under_way))
                 under_way.task.add_done_callback(_retrieved)
-            assert under_way.task is not None
+            task = under_way.task
+            assert task is not None
             try:
-                async with asyncio.timeout_at(deadline):
-                    await asyncio.shield(under_way.task)
+                # one that ends by then says why; the others are given up here
+                shared = under_way.deadline > deadline
+                async with asyncio.timeout_at(deadline if shared else None):
+                    await asyncio.shield(task)
             except TimeoutError:
-                raise TimedOut("no broker has told of the cluster in the time given") from None
+                why = self._problems()
+                raise TimedOut(f"no broker tells of the cluster in the time given{why}") from None
             except RotaError:
                 if under_way.deadline >= deadline or loop.time() >= deadline:
                     raise
                 continue  # it was given up by who had less time
+            except asyncio.CancelledError:
+                if self._closed and task.cancelled():
+                    raise Unreachable("this client is closed") from None
+                raise
             if under_way.covers(topics, create=create):
                 return self.metadata
 
@@ -104,29 +140,51 @@ class Refresher:
         loop = asyncio.get_running_loop()
         try:
             response = await self._ask(request, deadline=under_way.deadline)
+        except RotaError:
+            self._lost(loop.time())
+            raise
         finally:
             self._round = None
             self._renewed = loop.time()
         self._failures = 0
+        self._answered = self._renewed
         self._take(merged(self.metadata, response, whole=topics is None))
+        if response.error_code == REBOOTSTRAP_REQUIRED:
+            self._answered = 0.0
+            self._lost(self._renewed)
+
+    def _lost(self, now: float) -> None:
+        """Begins again with ``bootstrap.servers`` if nobody has told of the cluster for long, or a
+        broker wants that (KIP-1102).
+        """
+        late = self._answered + self._config.recovery_trigger / 1000 <= now
+        if late and self._config.recovery == "rebootstrap" and self.metadata.brokers:
+            LOGGER.warning("the cluster is looked for anew, by bootstrap.servers")
+            self.metadata = replace(self.metadata, brokers=MappingProxyType({}))
+            self._begin_again()
 
     def _take(self, metadata: Metadata) -> None:
         self.metadata = metadata
-        if self._timer is not None:
-            self._timer.cancel()
-        loop = asyncio.get_running_loop()
-        if not self._closed:
-            self._timer = loop.call_later(self._config.metadata_max_age / 1000, self.request)
+        self._arm()
         for callback in list(self.callbacks):
             try:
                 callback(metadata)
             except Exception:
                 LOGGER.exception("a listener of metadata has failed")
 
+    def _arm(self) -> None:
+        """Renews what is known when it is old."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._closed:
+            age = self._config.metadata_max_age / 1000
+            self._timer = asyncio.get_running_loop().call_later(age, self.request)
+
     def request(self) -> None:
         """Renews the snapshot soon; nothing happens if that is under way."""
         if self._background is None and not self._closed:
-            self._background = asyncio.ensure_future(self._renew())
+            loop = self._loop or asyncio.get_running_loop()  # it may be at rest
+            self._background = loop.create_task(self._renew())
 
     async def _renew(self) -> None:
         loop = asyncio.get_running_loop()
@@ -138,6 +196,10 @@ class Refresher:
                 try:
                     watched = self._watched
                     await self.refresh(watched, loop.time() + patience, create=False)
+                except (AuthenticationFailed, Untrusted, InputError) as error:
+                    LOGGER.warning("the cluster's metadata is not renewed: %s", error)
+                    self._arm()  # no better at once: who needs it meets the error itself
+                    return
                 except RotaError as error:
                     self._failures += 1
                     LOGGER.warning("the cluster's metadata is not renewed: %s", error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,24 +14,52 @@ from rota.model.text import shortened
 
 _JKS, _JCEKS, _DER_SEQUENCE = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30"
 _PEM = b"-----BEGIN "
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 
 
-def tls(values: Mapping[str, object]) -> Tls:
-    """How to speak TLS.
+def access(values: dict[str, object]) -> tuple[Tls | None, Login | None, list[str]]:
+    """TLS and log-in as ``security.protocol`` wants them, and warnings.
 
-    :raises InputError: a store is not PEM, or what is given does not fit together
+    What it does not want is taken out.
+
+    :raises InputError: what is given does not fit together, or cannot be done
     :raises Unreachable: a file cannot be read
     """
+    protocol = str(values.get("security.protocol", "PLAINTEXT"))
+    warnings = []
+    for part, wanted in (("ssl", protocol.endswith("SSL")), ("sasl", protocol.startswith("SASL"))):
+        spare = [name for name in values if name.startswith(f"{part}.")]
+        if spare and not wanted:
+            warnings.append(
+                f"{', '.join(spare)}: without effect while security.protocol is {protocol}"
+            )
+            for name in spare:
+                del values[name]
+    tls = _tls(values) if protocol.endswith("SSL") else None
+    login = None
+    if protocol.startswith("SASL"):
+        login, more = _login(values)
+        warnings.extend(more)
+        if tls is None and login.mechanism == "PLAIN":
+            warnings.append(
+                "security.protocol: SASL_PLAINTEXT with sasl.mechanism PLAIN sends the password as "
+                "it is; SASL_SSL or SCRAM would not"
+            )
+    return tls, login, warnings
+
+
+def _tls(values: Mapping[str, object]) -> Tls:
     versions = tuple(map(str, values.get("ssl.enabled.protocols", TLS_VERSIONS)))  # type: ignore[call-overload]
     unknown = [name for name in versions if name not in TLS_VERSIONS]
     if unknown or not versions:
+        what = shortened(unknown[0]) if unknown else "an empty list"
         raise InputError(
-            f"ssl.enabled.protocols: {shortened(', '.join(unknown))} is not "
-            f"{' or '.join(TLS_VERSIONS)}; older versions of TLS are not safe"
+            f"ssl.enabled.protocols: {what} is not {' or '.join(TLS_VERSIONS)} (older versions of "
+            "TLS are not safe)"
         )
     trusted, identity = _file("truststore", values), _file("keystore", values)
-    chain, key = _text("ssl.keystore.certificate.chain", values), _text("ssl.keystore.key", values)
-    authorities = _text("ssl.truststore.certificates", values)
+    chain, key = _pem("ssl.keystore.certificate.chain", values), _pem("ssl.keystore.key", values)
+    authorities = _pem("ssl.truststore.certificates", values)
     if (chain is None) != (key is None):
         has, lacks = ("chain", "key") if key is None else ("key", "chain")
         names = {"chain": "ssl.keystore.certificate.chain", "key": "ssl.keystore.key"}
@@ -49,11 +78,7 @@ def tls(values: Mapping[str, object]) -> Tls:
     )
 
 
-def login(values: Mapping[str, object]) -> tuple[Login, tuple[str, ...]]:
-    """Who logs in, and warnings.
-
-    :raises InputError: by a mechanism that Rota does not have, or without name and password
-    """
+def _login(values: Mapping[str, object]) -> tuple[Login, tuple[str, ...]]:
     mechanism = str(values.get("sasl.mechanism", "GSSAPI"))
     if mechanism not in jaas.MODULES:
         known = ", ".join(jaas.MODULES)
@@ -77,43 +102,63 @@ def _text(key: str, values: Mapping[str, object]) -> str | None:
     return None if value is None else str(value)
 
 
+def _pem(key: str, values: Mapping[str, object]) -> str | None:
+    """PEM in lines, as OpenSSL wants it: Kafka also takes it all in one, with blanks between."""
+    text = _text(key, values)
+    if text is None:
+        return None
+    blocks = [
+        f"-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n"
+        for kind, body in ((each[1], _lines(each[2])) for each in _BLOCK.finditer(text))
+    ]
+    if not blocks:
+        raise InputError(f"{key}: is not PEM: it has no -----BEGIN ...----- and -----END ...-----")
+    return "".join(blocks)
+
+
+def _lines(body: str) -> str:
+    if ":" in body:  # headers of an encrypted key in the old form, whose lines count
+        return body.strip()
+    joined = "".join(body.split())
+    return "\n".join(joined[at : at + 64] for at in range(0, len(joined), 64))
+
+
 def _either(one: str, has_one: object, other: str, has_other: object) -> None:
     if has_one is not None and has_other is not None:
         raise InputError(f"{one} and {other} are both given: one of them is to be left out")
 
 
+_TEXTS = {
+    "truststore": ("ssl.truststore.certificates",),
+    "keystore": ("ssl.keystore.key", "ssl.keystore.certificate.chain"),
+}
+
+
 def _file(store: str, values: Mapping[str, object]) -> str | None:
     """The file of a store, once it is certain that it is in PEM."""
     kind = str(values.get(f"ssl.{store}.type", "JKS"))
+    for text in _TEXTS[store]:
+        if text in values and kind != "PEM":
+            raise InputError(f"{text}: is PEM: set ssl.{store}.type=PEM beside it")
     key = f"ssl.{store}.location"
     location = _text(key, values)
-    texts = {
-        "truststore": ("ssl.truststore.certificates",),
-        "keystore": ("ssl.keystore.key", "ssl.keystore.certificate.chain"),
-    }[store]
-    if kind != "PEM":
-        for text in texts:
-            if text in values:
-                raise InputError(f"{text}: is PEM: set ssl.{store}.type=PEM beside it")
     if location is None:
-        if kind != "PEM" and f"ssl.{store}.type" in values and f"ssl.{store}.password" in values:
-            raise InputError(
-                f"ssl.{store}.type: {shortened(kind)}: a store of this type cannot be "
-                "read here, PEM can"
-            )
         return None
-    found = _recognised(key, location)
-    if found == "PEM" and kind == "PEM":
-        return location
-    if found == "PEM":
-        raise InputError(
-            f"{key}: {shortened(location)} is in PEM: set ssl.{store}.type=PEM beside it"
-        )
+    shown = shortened(location)
+    match _recognised(key, location), kind:
+        case "PEM", "PEM":
+            return location
+        case "PEM", _:
+            raise InputError(f"{key}: {shown} is in PEM: set ssl.{store}.type=PEM beside it")
+        case None, "PEM":
+            raise InputError(f"{key}: {shown} is not in PEM: it has no -----BEGIN ...-----")
+        case found, _:
+            found = found or kind
+    spare = f", and leave out ssl.{store}.password" if f"ssl.{store}.password" in values else ""
     raise InputError(
-        f"{key}: {shortened(location)} is {_article(found or kind)}, which cannot be read here. "
-        f"Make it PEM: {_conversion(store, location, found or kind)}; then set "
-        f"ssl.{store}.type=PEM and ssl.{store}.location to the new file"
-        + (", and leave out its password" if f"ssl.{store}.password" in values else "")
+        f"{key}: {shown} is a store of the type {found}, which cannot be read here. Make a PEM "
+        f"file of it: {_conversion(store, location, found)}; name that file, with "
+        f"ssl.{store}.type=PEM{spare}"
     )
 
 
@@ -131,10 +176,6 @@ def _recognised(key: str, location: str) -> str | None:
         if start.startswith(magic):
             return kind
     return None
-
-
-def _article(kind: str) -> str:
-    return f"a store of the type {kind}" if kind != "PEM" else "no PEM file"
 
 
 def _conversion(store: str, location: str, kind: str) -> str:

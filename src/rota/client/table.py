@@ -15,6 +15,7 @@ from typing import Any
 from rota.client.key import REQUIRED, Fate, Key, Kind
 from rota.model.client import TLS_VERSIONS, ClientConfig, ReadConfig
 from rota.model.config import INT, MemberConfig
+from rota.plan import DEFAULT_BUDGET_MS
 
 _ABOUT: Mapping[str, str] = {
     "allow.auto.create.topics": "Whether asking for a topic that is missing may create it, if the "
@@ -130,6 +131,15 @@ def _own() -> Iterator[Key]:
         default=("range", "cooperative-sticky"),
         about="Strategies in order of preference: names, Java's class names, your own as "
         "`package.module:Class`, classes or instances.",
+    )
+    yield Key(
+        name="assign.budget.ms",
+        kind=Kind.INT,
+        default=DEFAULT_BUDGET_MS,
+        least=0,
+        most=INT,
+        about="Rota's own: how long a strategy of the sticky family, on the group's leader, may "
+        "look for fewer moves.",
     )
     yield Key(
         name="group.protocol",
@@ -256,6 +266,7 @@ def _unused(  # noqa: PLR0913 (a row of the table)
     least: float | None = None,
     most: float | None = None,
     choices: tuple[str, ...] = (),
+    any_case: bool = False,
     asks_nothing: tuple[object, ...] = (),
 ) -> Key:
     return Key(
@@ -267,6 +278,7 @@ def _unused(  # noqa: PLR0913 (a row of the table)
         least=least,
         most=most,
         choices=choices,
+        any_case=any_case,
         asks_nothing=asks_nothing,
     )
 
@@ -356,8 +368,14 @@ def _idle_tokens() -> Iterator[Key]:
     prefix = "sasl.oauthbearer"
     for name, kind, default in rows:
         yield _unused(f"{prefix}.{name}", kind, default, _OAUTH)
-    algorithms = ("ES256", "RS256")
-    yield _unused(f"{prefix}.assertion.algorithm", text, "RS256", _OAUTH, choices=algorithms)
+    yield _unused(
+        f"{prefix}.assertion.algorithm",
+        text,
+        "RS256",
+        _OAUTH,
+        choices=("ES256", "RS256"),
+        any_case=True,
+    )
     for claim, default, most in (("exp", 300, 86_400), ("nbf", 60, 3_600)):
         name = f"{prefix}.assertion.claim.{claim}.seconds"
         yield _unused(name, number, default, _OAUTH, least=0, most=most)
@@ -377,7 +395,7 @@ def _refused() -> Iterator[Key]:
             None,
             f"is for group.protocol=consumer; {classic}: name partition.assignment.strategy",
         ),
-        ("share.acknowledgement.mode", Kind.STRING, "IMPLICIT", f"is for share groups; {classic}"),
+        ("share.acknowledgement.mode", Kind.STRING, "implicit", f"is for share groups; {classic}"),
         ("share.acquire.mode", Kind.STRING, "BATCH_OPTIMIZED", f"is for share groups; {classic}"),
         (
             "config.providers",

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from rota.errors import (
+    AuthorizationFailed,
     Code,
     CommitFailed,
     Fenced,
     GroupError,
     RebalanceInProgress,
     RetriableCommitFailed,
+    RotaError,
 )
 from rota.member.event import (
     CallInterceptors,
@@ -30,7 +32,7 @@ from rota.member.event import (
     RunCallback,
     Timer,
 )
-from rota.member.refusal import code_name
+from rota.member.refusal import code_name, refused_for_good
 from rota.member.session import NOBODY, Identity, Session
 from rota.member.state import State
 from rota.member.watch import Watch
@@ -71,7 +73,7 @@ class Commit:
     retry_at: int | None = None
     failures: int = 0
     is_done: bool = False
-    error: GroupError | None = None
+    error: Exception | None = None
 
     @property
     def may_pass(self) -> bool:
@@ -184,17 +186,18 @@ class Commits:
                 self._try(commit)
         self._set_timer()
 
-    def fail_waiting(self) -> None:
+    def fail_waiting(self, error: Exception | None = None) -> None:
         """The coordinator was not found: only a synchronous commit is tried again.
 
-        If the others were, a later commit could be overtaken by an earlier one.
+        If the others were, a later commit could be overtaken by an earlier one. With an error, it
+        will not be found, and none is tried again.
         """
         for commit in list(self._active):
-            if commit.request is None and commit.retry_at is None:
-                error = RetriableCommitFailed(
+            if commit.request is None and (commit.retry_at is None or error is not None):
+                missing = RetriableCommitFailed(
                     "the coordinator was not found", Code.COORDINATOR_NOT_AVAILABLE
                 )
-                self._finish(commit, error)
+                self._finish(commit, error or missing)
         self._set_timer()
 
     # Answers
@@ -216,10 +219,18 @@ class Commits:
             self._finish(commit, error)
             self._set_timer()
 
+    def refused(self, number: int, error: Exception) -> None:
+        """A commit cannot be sent, now or later."""
+        commit = self._of(number)
+        if commit is not None:
+            commit.request = None
+            self._finish(commit, error)
+            self._set_timer()
+
     def _of(self, number: int) -> Commit | None:
         return next((one for one in self._active if one.request == number), None)
 
-    def _judge(self, reply: CommitReply, sender: Identity) -> GroupError | None:
+    def _judge(self, reply: CommitReply, sender: Identity) -> RotaError | None:
         """The first partition that was refused decides, as in Kafka."""
         refused = {at: code for at, code in sorted(reply.codes.items()) if code != Code.NONE}
         forbidden = sorted(
@@ -229,12 +240,14 @@ class Commits:
             if code != Code.TOPIC_AUTHORIZATION_FAILED:
                 return self._error(at, code, sender)
         if forbidden:
-            code = Code.TOPIC_AUTHORIZATION_FAILED
-            return GroupError(f"not allowed to commit for {', '.join(forbidden)}", code)
+            return AuthorizationFailed(
+                Code.TOPIC_AUTHORIZATION_FAILED,
+                f"no permission to commit for {', '.join(forbidden)}",
+            )
         self.session.succeeded()
         return None
 
-    def _error(self, at: TopicPartition, code: int, sender: Identity) -> GroupError:
+    def _error(self, at: TopicPartition, code: int, sender: Identity) -> RotaError:
         session = self.session
         why = f"commit of {at} refused with {code_name(code)}"
         same = sender == session.identity and sender != NOBODY
@@ -252,11 +265,11 @@ class Commits:
                     session.request_rejoin("a commit met a rebalance")
                 return RebalanceInProgress(f"{why}: poll, then commit again", code)
             case Code.FENCED_INSTANCE_ID | Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
-                return self._outdated(why, code, same)
+                return self._outdated(why, code, sender)
             case _:
-                return GroupError(why, code)
+                return refused_for_good(session.config, f"commit of {at}", code)
 
-    def _outdated(self, why: str, code: int, same: bool) -> GroupError:
+    def _outdated(self, why: str, code: int, sender: Identity) -> GroupError:
         """The generation of the commit is over.
 
         If the member is on its way into the next one, or there already, that one is not touched:
@@ -265,13 +278,21 @@ class Commits:
         session = self.session
         if session.state is State.JOINING:
             return RebalanceInProgress(f"{why}: poll, then commit again", code)
-        if same and session.state is State.STABLE:
+        if sender == session.identity and sender != NOBODY and session.state is State.STABLE:
             session.reset(why, keep_id=code == Code.ILLEGAL_GENERATION)
-        return CommitFailed(f"{why}: the group has gone on without this member", code)
+        if session.identity.generation > sender.generation >= 0:
+            return CommitFailed(
+                f"{why}: it was sent as of generation {sender.generation}, and this member is in "
+                f"generation {session.identity.generation} by now",
+                code,
+            )
+        if session.loss is None:  # sent as nobody, for a group that has members
+            return CommitFailed(f"{why}: the group has members, and this is none of them", code)
+        return CommitFailed(f"{why}: {session.explain_loss()}", code)
 
     # Ends
 
-    def _finish(self, commit: Commit, error: GroupError | None) -> None:
+    def _finish(self, commit: Commit, error: Exception | None) -> None:
         now = self.outbox.now
         passing = isinstance(error, RetriableCommitFailed)
         if commit.kind is Kind.SYNC and passing and now < commit.waits_until:
@@ -289,11 +310,11 @@ class Commits:
             case Kind.ASYNC:
                 self._completed.append(commit)
             case Kind.AUTOMATIC if error is not None:
-                self.outbox.put(Note(f"automatic commit failed: {error}"))
+                self.outbox.put(Note(f"automatic commit failed: {error}", warns=True))
                 if passing:
                     self._start_interval(self.session.config.retry_backoff)
             case Kind.REVOCATION if error is not None:
-                self.outbox.put(Note(f"commit before the revocation failed: {error}"))
+                self.outbox.put(Note(f"commit before the revocation failed: {error}", warns=True))
             case Kind.AUTOMATIC | Kind.REVOCATION:
                 pass
             case _:

@@ -74,6 +74,9 @@ class CoordinatorFound:
 class CoordinatorMissing:
     """The coordinator could not be found this time."""
 
+    error: Exception | None = None
+    """Why it will not be found the next time either: credentials, permissions. None: it may be."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answered:
@@ -88,6 +91,8 @@ class RequestFailed:
     """No reply will come: the connection broke, or took too long."""
 
     request_id: int
+    error: Exception | None = None
+    """Why it would fail again, too: the broker does not know such requests. None: it may not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,13 @@ class CommitAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class RejoinAsked:
+    """The application wants a rebalance; the next poll joins again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CloseAsked:
     """The application is done; :class:`Finished` will say when it may go."""
 
@@ -139,6 +151,7 @@ Event: TypeAlias = (
     | TimerFired
     | ListenerReturned
     | CommitAsked
+    | RejoinAsked
     | CloseAsked
 )
 
@@ -269,6 +282,8 @@ class Note:
     """For the log."""
 
     text: str
+    warns: bool = False
+    """Somebody should look at it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,7 @@ class Handover:
         self.outbox.put(CallListener(self._calling, call, partitions))
         # a listener that takes longer than a poll may is as dead as an application that does
         self.outbox.start(Timer.POLL, self.outbox.now + self.session.config.max_poll_interval)
+        self.session.presence.leave_poll(self.outbox.now)
         yield self._has_returned
 
     def _has_returned(self) -> bool:

@@ -10,13 +10,14 @@ from rota.member.refusal import code_name
 from rota.member.session import Open, Session
 from rota.model.reply import (
     CommitReply,
+    DescribeGroupsReply,
     HeartbeatReply,
     JoinReply,
     LeaveReply,
     Reply,
     SyncReply,
 )
-from rota.model.request import CommitOffsets, Heartbeat, Join, Leave, Sync
+from rota.model.request import CommitOffsets, DescribeGroups, Heartbeat, Join, Leave, Sync
 
 
 class Inbox:
@@ -50,14 +51,20 @@ class Inbox:
                     self.joiner.synced(reply)
             case Leave(), LeaveReply():
                 self._left(reply)
+            case DescribeGroups(), DescribeGroupsReply():
+                self.joiner.described(number, reply)
             case _:
                 self._lose(number, found, "an answer does not fit its request")
 
-    def failed(self, number: int) -> None:
-        """No reply will come."""
+    def failed(self, number: int, error: Exception | None) -> None:
+        """No reply will come; with an error, to none like it."""
         found = self.session.open.pop(number, None)
-        if found is not None:
+        if found is None:
+            return
+        if error is None:
             self._lose(number, found, "a request failed")
+        else:
+            self._refuse(number, found, error)
 
     def tell_given_up(self) -> None:
         """The coordinator was lost: what was under way to it has failed."""
@@ -77,8 +84,20 @@ class Inbox:
                 self.session.heartbeat_failed()
             case CommitOffsets():
                 self.commits.failed(number)
+            case DescribeGroups():
+                self.joiner.described(number, None)
             case _:
                 self.session.outbox.put(Note("leave not answered"))
+
+    def _refuse(self, number: int, found: Open, error: Exception) -> None:
+        match found.request:
+            case Join() | Sync() if number == self.session.rebalance_request:
+                self.joiner.refused(error)
+            case CommitOffsets():
+                self.commits.refused(number, error)
+            case _:
+                self.session.outbox.put(Note(str(error), warns=True))
+                self._give_up(number, found)
 
     def _left(self, reply: LeaveReply) -> None:
         codes = {reply.code, *(member.code for member in reply.members)} - {Code.NONE}

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rota.assignors.interface import Assignor
-from rota.errors import Code, GroupError, InconsistentProtocol, RotaError, StrategyFailed
+from rota.errors import Code, InconsistentProtocol, RotaError, StrategyFailed
 from rota.formats import subscription
 from rota.member.event import Note
 from rota.member.leader import MemberMetadata, lead_group, read_group
-from rota.member.refusal import NO_COORDINATOR, code_name
+from rota.member.refusal import NO_COORDINATOR, code_name, refused_for_good
 from rota.member.session import Identity, Session
 from rota.member.state import State
 from rota.member.watch import Watch
 from rota.model.membership import NO_GENERATION, GroupSubscription, Subscription
-from rota.model.reply import JoinReply, SyncReply
-from rota.model.request import CONSUMER, Join, Protocol, Sync
+from rota.model.reply import DescribedGroup, DescribeGroupsReply, JoinReply, SyncReply
+from rota.model.request import CONSUMER, DescribeGroups, Join, Protocol, Sync
 from rota.model.topic import Partitions, TopicPartition
 
 Report = Callable[[Exception], None]
@@ -48,11 +48,14 @@ class Joiner:
         self.halted = False
         """Refused for good: not tried again before the application has heard of it."""
         self._election: Election | None = None
+        self._question: int | None = None
+        """Asks what strategy the group has, if not one of this member's."""
 
     @property
     def is_pending(self) -> bool:
         """A join or sync is under way, or about to be sent."""
-        return self.session.rebalance_request is not None or self._election is not None
+        waits = self._election is not None or self._question is not None
+        return waits or self.session.rebalance_request is not None
 
     # Joining
 
@@ -123,6 +126,8 @@ class Joiner:
                 self._try_later("join", code)
             case Code.FENCED_INSTANCE_ID:
                 session.fence("join refused")
+            case Code.INCONSISTENT_GROUP_PROTOCOL:
+                self._ask_why()
             case _:
                 self._refuse(self._refusal("join", code))
 
@@ -135,8 +140,7 @@ class Joiner:
             return
         session = self.session
         session.succeeded()
-        session.identity = Identity(reply.generation, reply.member_id, reply.protocol or "")
-        session.move(State.SYNCING)
+        session.enter(Identity(reply.generation, reply.member_id, reply.protocol or ""))
         assignor = self.assignors.get(reply.protocol or "")
         if assignor is None:
             error = self._mismatch(f"it elected {reply.protocol!r}")
@@ -194,6 +198,8 @@ class Joiner:
         """What was under way is of no more use once the member is nobody."""
         if self.session.state is not State.SYNCING:
             self._election = None
+        if self.session.state is not State.JOINING:
+            self._question = None
         if self.session.state is not State.STABLE:
             self.received = None
 
@@ -252,7 +258,28 @@ class Joiner:
             self.received = reply.assignment
             session.move(State.STABLE)
 
+    # Without a common strategy
+
+    def _ask_why(self) -> None:
+        """The error should name the group's strategy too, which another request tells."""
+        self.session.request_rejoin("no strategy is common to all members")
+        self._question = self.session.send(DescribeGroups(groups=(self.session.config.group,)))
+
+    def described(self, number: int, reply: DescribeGroupsReply | None) -> None:
+        """The group is as it says; None: there was no answer."""
+        if number != self._question:
+            return
+        self._question = None
+        found = reply.groups[0] if reply is not None and reply.groups else None
+        why = "no strategy is common to this member and the group"
+        self._refuse(self._mismatch(why, _strategy_of(found)))
+
     # Failing
+
+    def refused(self, error: Exception) -> None:
+        """The join or sync that is waited for cannot be sent, now or later."""
+        self.session.rebalance_request = None
+        self._refuse(error)
 
     def failed(self) -> None:
         """The join or sync that is waited for will not be answered."""
@@ -273,16 +300,15 @@ class Joiner:
         self.session.request_rejoin(type(error).__name__)
         self.report(error)
 
-    def _refusal(self, what: str, code: int) -> GroupError:
+    def _refusal(self, what: str, code: int) -> RotaError:
         if code == Code.INCONSISTENT_GROUP_PROTOCOL:
-            return self._mismatch("no strategy is common to all members")
-        group = self.session.config.group
-        return GroupError(f"group {group!r}: {what} refused with {code_name(code)}", code)
+            return self._mismatch(f"{what} refused with {code_name(code)}")
+        return refused_for_good(self.session.config, what, code)
 
-    def _mismatch(self, why: str) -> InconsistentProtocol:
+    def _mismatch(self, why: str, others: str = "") -> InconsistentProtocol:
         return InconsistentProtocol(
-            f"group {self.session.config.group!r}: {why}; this member's strategies are "
-            f"{', '.join(self.assignors)}",
+            f"group {self.session.config.group!r}: {why}; this member's strategies "
+            f"(partition.assignment.strategy) are {', '.join(self.assignors)}{others}",
             Code.INCONSISTENT_GROUP_PROTOCOL,
         )
 
@@ -292,5 +318,22 @@ class Joiner:
         assert self._election is None or state is State.SYNCING
         assert self.received is None or state is State.STABLE
         assert self._election is None or self.session.rebalance_request is None
+        assert self._question is None or self._question in self.session.open
         done = state not in {State.JOINING, State.SYNCING} or self.is_pending
         assert done or self.session.rejoin_reason is not None, "neither under way nor due"
+
+
+def _strategy_of(group: DescribedGroup | None) -> str:
+    """What the others have. A coordinator tells the elected strategy alone, and only while the
+    group is stable.
+    """
+    if group is None:
+        return "; the broker did not say what the group's are"
+    if group.protocol_type not in {"", CONSUMER}:
+        return f"; the group is not one of consumers, but of type {group.protocol_type!r}"
+    if not group.protocol:
+        state = code_name(group.code) if group.code else f"it is {group.state}"
+        return f"; the broker does not say what the group's are ({state})"
+    clients = sorted({member.client_id for member in group.members})
+    named = ", ".join(clients[:3]) + (", ..." if len(clients) > 3 else "")
+    return f"; the group's is {group.protocol}, of {len(group.members)} members ({named})"

@@ -25,6 +25,7 @@ from rota.member.event import (
     PollBegan,
     PollEnded,
     Raise,
+    RejoinAsked,
     RequestFailed,
     Subscribed,
     Timer,
@@ -63,8 +64,8 @@ class Machine:
                 raise InputError(f"{assignor!r} is no rota.Assignor: see rota.assignors.registry")
         check_names(assignors)
         self._outbox = Outbox()
-        self._session = Session(config, self._outbox)
-        self._watch = Watch(self._outbox, config.rack)
+        self._session = Session(config, self._outbox, self._report)
+        self._watch = Watch(self._outbox, config.rack, matches_internal=not config.exclude_internal)
         self._commits = Commits(self._session, self._watch, consumed)
         self._joiner = Joiner(self._session, self._watch, assignors, self._report)
         self._inbox = Inbox(self._session, self._joiner, self._commits)
@@ -102,6 +103,16 @@ class Machine:
         """What the member has been told to read."""
         return self._handover.owned
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What the member subscribes to; those that its pattern matches."""
+        return self._watch.topics
+
+    @property
+    def is_unsubscribing(self) -> bool:
+        """The application has unsubscribed, and not all that follows from it is done."""
+        return self._unsubscribing
+
     def handle(self, event: Event, now_ms: int) -> list[Command]:
         """What is to be done about an event."""
         self._outbox.open(now_ms)
@@ -118,8 +129,8 @@ class Machine:
                 self._inbox.answered(request_id, reply)
             case TimerFired(timer):
                 self._fired(timer)
-            case RequestFailed(request_id):
-                self._inbox.failed(request_id)
+            case RequestFailed(request_id, error):
+                self._inbox.failed(request_id, error)
             case PollBegan():
                 self._begin_poll()
             case PollEnded():
@@ -129,9 +140,8 @@ class Machine:
             case CoordinatorFound():
                 self._session.found()
                 self._commits.send_waiting()
-            case CoordinatorMissing():
-                if self._session.missed():
-                    self._commits.fail_waiting()
+            case CoordinatorMissing(error):
+                self._miss_coordinator(error)
             case MetadataUpdated(cluster):
                 self._watch.update(cluster)
                 self._joiner.lead()
@@ -141,6 +151,9 @@ class Machine:
                 self._unsubscribe()
             case CommitAsked():
                 self._commits.ask(event)
+            case RejoinAsked(reason):
+                if self.state is State.STABLE:
+                    self._session.request_rejoin(reason)
             case CloseAsked():
                 self._close(event)
             case _:
@@ -171,14 +184,18 @@ class Machine:
     def _begin_poll(self) -> None:
         self._in_poll = True
         self._has_raised = False
+        self._session.presence.enter_poll(self._outbox.now)
         if not self._handover.is_calling:
             self._outbox.stop(Timer.POLL)
         self._commits.run_callbacks()
 
     def _end_poll(self) -> None:
         self._in_poll = False
+        self._session.presence.leave_poll(self._outbox.now)
         self._expect_poll()
         self._joiner.halted = False
+        if not self._errors:  # it has been told
+            self._session.refusal = None
 
     def _expect_poll(self) -> None:
         if self._watch.subscribed and self.state not in OVER:
@@ -188,14 +205,24 @@ class Machine:
     def _poll_is_late(self) -> None:
         """A dynamic member leaves, a static one falls silent: its session will end by itself."""
         if self.state in IN_GENERATION or self.state is State.JOINING:
-            self._outbox.put(Note("the application has not polled within max.poll.interval.ms"))
+            self._session.presence.polled_late = True
             self._session.leave("the application has not polled in time")
+            self._outbox.put(Note(self._session.explain_loss(), warns=True))
 
     def _listener_returned(self, call_id: int, error: Exception | None) -> None:
         if self._handover.returned(call_id, error):
             self._outbox.stop(Timer.POLL)
-            if not self._in_poll:
+            if self._in_poll:
+                self._session.presence.enter_poll(self._outbox.now)
+            else:
                 self._expect_poll()
+
+    def _miss_coordinator(self, error: Exception | None) -> None:
+        if not self._session.missed():
+            return
+        self._commits.fail_waiting(error)
+        if error is not None and self._watch.subscribed:
+            self._session.refuse(error)
 
     def _subscribe(self, event: Subscribed) -> None:
         if not event.topics and event.pattern is None:
@@ -248,6 +275,8 @@ class Machine:
             self._joiner.forget()
             self._inbox.tell_given_up()
             self._commits.settle()
+            if self._in_poll:
+                self._commits.run_callbacks()
             if self._steps is not None:
                 if not self._waits_for():
                     break

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rota.errors import Code, CommitFailed, Fenced, GroupError, RebalanceInProgress
+from rota.errors import Code, CommitFailed, Fenced, RebalanceInProgress
 from rota.member.event import FindCoordinator, Note, Timer
+from rota.member.loss import Loss, Presence, explain
 from rota.member.outbox import Outbox
-from rota.member.refusal import NO_COORDINATOR, code_name
+from rota.member.refusal import NO_COORDINATOR, code_name, refused_for_good
 from rota.member.state import IN_GENERATION, MOVES, OVER, State
 from rota.model.config import MemberConfig
 from rota.model.membership import NO_GENERATION
@@ -42,8 +44,12 @@ class Open:
 class Session:
     """Holds the state and the identity, and changes each in one place."""
 
-    def __init__(self, config: MemberConfig, outbox: Outbox) -> None:
+    def __init__(
+        self, config: MemberConfig, outbox: Outbox, report: Callable[[Exception], None]
+    ) -> None:
         self.config = config
+        self.report = report
+        """Tells the application, from its poll."""
         self.outbox = outbox
         self.state = State.UNJOINED
         self.identity = NOBODY
@@ -59,6 +65,11 @@ class Session:
         self.prepared = False
         """What has to be done once before a join is done."""
         self.fenced: Fenced | None = None
+        self.refusal: Exception | None = None
+        """What the application has to hear of before the coordinator is looked for again."""
+        self.presence = Presence()
+        self.loss: Loss | None = None
+        """How the last generation was lost."""
         self._finding = False
         self._failures = 0
         self._heartbeat_failures = 0
@@ -82,13 +93,30 @@ class Session:
         """The next poll joins again."""
         self.rejoin_reason = reason
 
-    def reset(self, reason: str, *, keep_id: bool = False, target: State = State.UNJOINED) -> None:
+    def enter(self, identity: Identity) -> None:
+        """The coordinator has taken the member into a generation."""
+        self.identity = identity
+        self.loss = None
+        self.presence.renew(self.outbox.now)
+        self.move(State.SYNCING)
+
+    def reset(
+        self,
+        reason: str,
+        *,
+        keep_id: bool = False,
+        left: bool = False,
+        target: State = State.UNJOINED,
+    ) -> None:
         """The coordinator does not know the member any more, or must not: start anew.
 
         A wrong generation keeps the member id, which may still be good: otherwise the group would
         wait for it until it is timed out.
         """
         self.rebalance_request = None
+        if not self.identity.is_lost:
+            silence = self.outbox.now - self.presence.heard
+            self.loss = Loss(reason, self.identity.generation, silence, left)
         self.move(target)
         self.identity = NOBODY._replace(member_id=self.identity.member_id) if keep_id else NOBODY
         self.request_rejoin(reason)
@@ -98,7 +126,8 @@ class Session:
     def fence(self, what: str) -> None:
         """Another process goes by the member's static id: nothing more is sent."""
         self.fenced = Fenced(
-            f"{what}: another process has joined as {self.config.static_id!r}",
+            f"group {self.config.group!r}: {what}, for another process has joined with "
+            f"group.instance.id = {self.config.static_id!r}, which must be one process's alone",
             Code.FENCED_INSTANCE_ID,
         )
         self.rebalance_request = None
@@ -124,11 +153,13 @@ class Session:
             )
             number = self.send(Leave(group=self.config.group, members=(leaver,)))
         if self.state not in OVER or target is State.LEFT:
-            self.reset(reason, target=target)
+            self.reset(reason, left=True, target=target)
         return number
 
-    def refuse_commit(self, subscribed: bool) -> GroupError | None:
+    def refuse_commit(self, subscribed: bool) -> Exception | None:
         """Why a commit cannot be sent now, if so."""
+        if self.refusal is not None:
+            return self.refusal
         if self.fenced is not None:
             return Fenced(str(self.fenced), Code.FENCED_INSTANCE_ID)
         if not subscribed or self.state is State.STABLE:
@@ -139,9 +170,12 @@ class Session:
                 Code.REBALANCE_IN_PROGRESS,
             )
         return CommitFailed(
-            "the member is not part of the group, so others may own what it would commit",
-            Code.UNKNOWN_MEMBER_ID,
+            f"group {self.config.group!r}: {self.explain_loss()}", Code.UNKNOWN_MEMBER_ID
         )
+
+    def explain_loss(self) -> str:
+        """Why the member is of no generation, and what to do about it."""
+        return explain(self.loss, self.presence, self.config, self.outbox.now)
 
     # Requests
 
@@ -178,7 +212,8 @@ class Session:
 
     def find(self) -> None:
         """Looks for the coordinator, unless it is known or being looked for."""
-        if not (self.coordinator_known or self._finding or self.backs_off):
+        waits = self.backs_off or self.refusal is not None
+        if not (self.coordinator_known or self._finding or waits):
             self._finding = True
             self.outbox.put(FindCoordinator())
 
@@ -200,6 +235,12 @@ class Session:
             self._finding = False
             self.back_off()
         return was_finding
+
+    def refuse(self, error: Exception) -> None:
+        """The coordinator, or the way to it, is refused; the application is told once a poll."""
+        if self.refusal is None:
+            self.refusal = error
+            self.report(error)
 
     def lose_coordinator(self, why: str) -> None:
         """The coordinator is not there, or is one no more.
@@ -259,6 +300,8 @@ class Session:
                 why = f"heartbeat refused with {code_name(code)}"
                 if code in NO_COORDINATOR:
                     self.lose_coordinator(why)
+                elif code == Code.GROUP_AUTHORIZATION_FAILED:
+                    self.refuse(refused_for_good(self.config, "heartbeat", code))
                 else:
                     self.outbox.put(Note(f"{why}; tried again"))
                 self.heartbeat_failed()
@@ -276,6 +319,7 @@ class Session:
 
     def _heard(self) -> None:
         self._heartbeat_failures = 0
+        self.presence.heard = self.outbox.now
         self.succeeded()
         if self.state in IN_GENERATION:
             self._expect_answer()

@@ -81,6 +81,8 @@ class FetchOffsetsReply:
 
     code: Code = Code.NONE
     offsets: Mapping[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
+    codes: Mapping[TopicPartition, Code] = field(default_factory=dict)
+    """The partitions that are refused, though the others are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +138,9 @@ class ListedGroup:
     group: str
     protocol_type: str
     state: str
+    """Empty where the broker is too old to tell."""
+    kind: str = "classic"
+    """Or ``consumer`` (KIP-848), ``share``, ``streams``; empty where the broker does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

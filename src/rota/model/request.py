@@ -110,6 +110,8 @@ class FetchOffsets:
     group: str
     partitions: tuple[TopicPartition, ...] | None = None
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+    stable: bool = False
+    """v7 on: offsets that a transaction is about to commit are refused with 88 until it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

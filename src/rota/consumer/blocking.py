@@ -1,0 +1,206 @@
+"""``rota.BlockingConsumer``: the same consumer for programs without asyncio."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from rota.client.batch import Batch
+from rota.client.offset import ListedOffset
+from rota.consumer.consumer import CLOSE_TIMEOUT, Consumer, GroupMetadata
+from rota.consumer.core import POLL_TIMEOUT, Place
+from rota.consumer.listener import CommitCallback, Offsets, RebalanceListener
+from rota.consumer.privateloop import PrivateLoop
+from rota.consumer.record import ConsumerRecord, Records
+from rota.model.offset import OffsetAndMetadata
+from rota.model.topic import TopicPartition
+
+
+class BlockingConsumer:
+    """A consumer whose calls wait.
+
+    ::
+
+        with rota.BlockingConsumer({"bootstrap.servers": "...", "group.id": "g"}) as consumer:
+            consumer.subscribe(["orders"])
+            for record in consumer:
+                ...
+
+    It is :class:`rota.Consumer`, method by method, with an event loop of its own, which runs in the
+    calling thread while a call waits; only heartbeats have another thread. One thread at a time may
+    use it, but for :meth:`wakeup`.
+    """
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        """Reads the settings; nothing is opened yet.
+
+        :param config: Kafka's settings by their names; see docs/consumer-settings.md
+        :raises InputError: a setting is unknown or wrong; names it
+        """
+        self._loop = PrivateLoop()
+        self._consumer = Consumer(config, call=self._loop.call_outside)
+        self._core = self._consumer.core
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | str = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Reads these topics, or those whose whole name matches, together with the group."""
+        self._consumer.subscribe(topics, pattern=pattern, listener=listener)
+
+    def assign(self, partitions: Iterable[Place]) -> None:
+        """Reads these partitions, whatever a group does."""
+        self._consumer.assign(partitions)
+
+    def unsubscribe(self) -> None:
+        """Reads nothing any more, and leaves the group."""
+        self._loop.run(self._consumer.unsubscribe())
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What is read now."""
+        return self._consumer.assignment
+
+    @property
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed to; those that a pattern matches."""
+        return self._consumer.subscription
+
+    def poll(self, timeout: float = POLL_TIMEOUT, max_records: int | None = None) -> Records:
+        """Records as soon as there are some; none after so many seconds."""
+        found = self._core.poll_now(partial(self._core.take, max_records))
+        if found is not None:
+            return self._core.intercepted(found)
+        return self._loop.run(self._consumer.poll(timeout, max_records))
+
+    def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
+        """The same in columns: all that has been fetched, a batch for each partition's answer."""
+        found = self._core.poll_now(self._core.take_batches)
+        return found or self._loop.run(self._consumer.poll_batches(timeout))
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Record by record, until the consumer is closed; see :class:`rota.Consumer`."""
+        core = self._core
+        flow = core.flow
+        while not core.is_closed:
+            for record in flow.rest:
+                flow.handed = record
+                yield record
+            found = core.poll_now(core.take)
+            if found is not None:
+                flow.refill(core.intercepted(found))
+            elif not core.is_closed:
+                self._loop.run(core.refill())
+
+    def commit_sync(self, offsets: Offsets | None = None, timeout: float | None = None) -> None:
+        """Stores offsets, and waits for it; those of all that was handed out, unless given."""
+        self._loop.run(self._consumer.commit_sync(offsets, timeout))
+
+    def commit_async(
+        self, offsets: Offsets | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Stores offsets without waiting for it, and without trying again."""
+        self._consumer.commit_async(offsets, callback)
+
+    def committed(
+        self, partitions: Iterable[Place], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has stored; None where nothing."""
+        return self._loop.run(self._consumer.committed(partitions, timeout))
+
+    def position(self, partition: Place, timeout: float | None = None) -> int:
+        """The offset of the next record to be handed out."""
+        return self._loop.run(self._consumer.position(partition, timeout))
+
+    def seek(self, partition: Place, offset: int | OffsetAndMetadata) -> None:
+        """Goes on at this offset."""
+        self._consumer.seek(partition, offset)
+
+    def seek_to_beginning(self, *partitions: Place) -> None:
+        """Goes on at the first record there is, of these partitions or of all."""
+        self._consumer.seek_to_beginning(*partitions)
+
+    def seek_to_end(self, *partitions: Place) -> None:
+        """Goes on behind the last record there is, of these partitions or of all."""
+        self._consumer.seek_to_end(*partitions)
+
+    def pause(self, *partitions: Place) -> None:
+        """Hands out nothing of these until they are resumed; they stay assigned."""
+        self._consumer.pause(*partitions)
+
+    def resume(self, *partitions: Place) -> None:
+        """Goes on with these."""
+        self._consumer.resume(*partitions)
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """What is paused."""
+        return self._consumer.paused
+
+    def lag(self, partition: Place) -> int | None:
+        """How many offsets lie behind the position, as the last fetch told; None if none did."""
+        return self._consumer.lag(partition)
+
+    def beginning_offsets(
+        self, partitions: Iterable[Place], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        return self._loop.run(self._consumer.beginning_offsets(partitions, timeout))
+
+    def end_offsets(
+        self, partitions: Iterable[Place], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each; under ``read_committed``, of the stable."""
+        return self._loop.run(self._consumer.end_offsets(partitions, timeout))
+
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """The first record of each partition from a time on (ms since 1970); None if none is."""
+        return self._loop.run(self._consumer.offsets_for_times(times, timeout))
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
+        """The numbers of a topic's partitions; none if there is no such topic."""
+        return self._loop.run(self._consumer.partitions_for(topic, timeout))
+
+    def topics(self, timeout: float | None = None) -> dict[str, int]:
+        """All topics, with how many partitions they have."""
+        return self._loop.run(self._consumer.topics(timeout))
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """Who this member is; generation -1 while it is of none."""
+        return self._consumer.group_metadata
+
+    def enforce_rebalance(self, reason: str = "the application asks for it") -> None:
+        """The next poll joins the group again."""
+        self._consumer.enforce_rebalance(reason)
+
+    def wakeup(self) -> None:
+        """Ends what is waited for by :class:`rota.errors.Interrupted`; for any thread."""
+        self._consumer.wakeup()
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Commits if that is automatic, leaves the group, closes connections."""
+        if not self._core.is_closing:
+            try:
+                self._loop.run(self._consumer.close(timeout))
+            finally:
+                self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

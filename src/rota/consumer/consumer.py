@@ -1,0 +1,347 @@
+"""``rota.Consumer``: reads as a member of a group, or partitions that it is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from rota.client.batch import Batch
+from rota.client.offset import EARLIEST, LATEST, ListedOffset, list_offsets
+from rota.consumer.core import POLL_TIMEOUT, Core, Place
+from rota.consumer.listener import CommitCallback, Offsets, RebalanceListener
+from rota.consumer.membership import SILENT, Caller, call_here
+from rota.consumer.record import ConsumerRecord, Records
+from rota.errors import InputError
+from rota.member.event import RejoinAsked, Subscribed
+from rota.model.offset import OffsetAndMetadata
+from rota.model.topic import TopicPartition
+
+CLOSE_TIMEOUT = 30.0
+"""Seconds, as in Kafka."""
+
+
+class GroupMetadata(NamedTuple):
+    """What a member is to its group."""
+
+    group: str
+    generation: int
+    """-1: of none."""
+    member_id: str
+    static_id: str | None
+
+
+class Consumer:
+    """A consumer for asyncio.
+
+    ::
+
+        async with rota.Consumer({"bootstrap.servers": "...", "group.id": "g"}) as consumer:
+            consumer.subscribe(["orders"])
+            async for record in consumer:
+                ...
+
+    Records are fetched and decoded in the event loop. Heartbeats have a thread of their own, so
+    code that blocks the loop keeps the membership for ``max.poll.interval.ms``. All other methods
+    belong to the loop; :meth:`wakeup` may be called from any thread.
+    """
+
+    def __init__(self, config: Mapping[str, object], *, call: Caller = call_here) -> None:
+        """Reads the settings; nothing is opened yet.
+
+        :param config: Kafka's settings by their names; see docs/consumer-settings.md
+        :param call: how listeners and callbacks are called, for those who have another loop
+        :raises InputError: a setting is unknown or wrong; names it
+        """
+        self.core = Core(config, call)
+
+    # What to read
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | str = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Reads these topics, or those whose whole name matches, together with the group.
+
+        :raises InputError: neither is given, or both; no ``group.id``; partitions are assigned
+        """
+        self.core.check_open()
+        membership = self.core.need_group("subscribe")
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        if bool(names) == (pattern is not None):
+            raise InputError("subscribe: give topics or a pattern; unsubscribe() ends both")
+        if self.core.assigned:
+            raise InputError("subscribe: partitions are assigned by hand; unsubscribe() first")
+        text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+        membership.driver.tell(Subscribed(names, text))
+        membership.listener = SILENT if listener is None else listener
+        self.core.is_subscribed = True
+
+    def assign(self, partitions: Iterable[Place]) -> None:
+        """Reads these partitions, whatever a group does.
+
+        :raises InputError: topics are subscribed to
+        """
+        self.core.check_open()
+        if self.core.is_subscribed:
+            raise InputError("assign: topics are subscribed to; unsubscribe() first")
+        self.core.assign(frozenset(TopicPartition(*each) for each in partitions))
+
+    async def unsubscribe(self) -> None:
+        """Reads nothing any more, and leaves the group."""
+        self.core.check_open()
+        if self.core.assigned:
+            self.assign(())
+        if self.core.is_subscribed:
+            await self.core.unsubscribe()
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What is read now."""
+        return self.core.assignment
+
+    @property
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed to; those that a pattern matches."""
+        if not self.core.is_subscribed or self.core.membership is None:
+            return frozenset()
+        return frozenset(self.core.membership.driver.machine.topics)
+
+    # Reading
+
+    async def poll(self, timeout: float = POLL_TIMEOUT, max_records: int | None = None) -> Records:
+        """Records as soon as there are some; none after so many seconds.
+
+        Listeners and callbacks run in here. Rebalances are gone through in here, too: poll often,
+        at least every ``max.poll.interval.ms``.
+
+        :param max_records: at most so many, in place of ``max.poll.records``
+        """
+        found = await self.core.poll(timeout, partial(self.core.take, max_records))
+        return Records({}) if found is None else self.core.intercepted(found)
+
+    async def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
+        """The same in columns: all that has been fetched, a batch for each partition's answer.
+
+        ``max.poll.records``, interceptors and deserializers do not apply.
+        """
+        return await self.core.poll(timeout, self.core.take_batches) or []
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """Record by record, until the consumer is closed.
+
+        A commit without offsets covers what was handed out. A loop that is left may be entered
+        again: it goes on with the next record.
+        """
+        flow = self.core.flow
+        while not self.core.is_closed:
+            for record in flow.rest:
+                flow.handed = record
+                yield record
+            await self.core.refill()
+
+    # Committing
+
+    async def commit_sync(
+        self, offsets: Offsets | None = None, timeout: float | None = None
+    ) -> None:
+        """Stores offsets, and waits for it; those of all that was handed out, unless given.
+
+        :raises CommitFailed: the group has gone on without this member
+        :raises RebalanceInProgress: poll first
+        """
+        self.core.need_group("commit_sync")
+        await self.core.commit(checked(offsets), timeout)
+
+    def commit_async(
+        self, offsets: Offsets | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Stores offsets without waiting for it, and without trying again.
+
+        Callbacks of commits that are through run in order, in the next call of poll, commit or
+        close. Without one, a failure is logged.
+        """
+        membership = self.core.need_group("commit_async")
+        membership.commit_async(checked(offsets), callback)
+        membership.attend_to_commits_now()
+
+    async def committed(
+        self, partitions: Iterable[Place], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has stored; None where nothing."""
+        self.core.need_group("committed")
+        wanted = [TopicPartition(*one) for one in partitions]
+        return await self.core.fetch_committed(wanted, timeout)
+
+    # Positions
+
+    async def position(self, partition: Place, timeout: float | None = None) -> int:
+        """The offset of the next record to be handed out.
+
+        :raises InputError: the partition is not assigned
+        :raises TimedOut: nobody could say in time
+        """
+        [at] = self.core.of_assignment("position", [partition])
+        deadline = self.core.deadline(timeout)
+        while at not in (found := self.core.consumed()):
+            await self.core.attend()
+            await self.core.fetcher.wait_for_positions([at], deadline)
+        return found[at].offset
+
+    def seek(self, partition: Place, offset: int | OffsetAndMetadata) -> None:
+        """Goes on at this offset."""
+        [at] = self.core.of_assignment("seek", [partition])
+        wanted = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        self.core.flow.drop([at])
+        with self.core.lock():
+            self.core.fetcher.seek(at, wanted)
+
+    def seek_to_beginning(self, *partitions: Place) -> None:
+        """Goes on at the first record there is, of these partitions or of all."""
+        self._seek_to_end_of("seek_to_beginning", partitions, self.core.fetcher.seek_to_beginning)
+
+    def seek_to_end(self, *partitions: Place) -> None:
+        """Goes on behind the last record there is, of these partitions or of all."""
+        self._seek_to_end_of("seek_to_end", partitions, self.core.fetcher.seek_to_end)
+
+    def _seek_to_end_of(
+        self,
+        name: str,
+        partitions: tuple[Place, ...],
+        seek: Callable[[tuple[TopicPartition, ...]], None],
+    ) -> None:
+        wanted = self.core.of_assignment(name, partitions or self.assignment)
+        self.core.flow.drop(wanted)
+        with self.core.lock():
+            seek(tuple(wanted))
+
+    def pause(self, *partitions: Place) -> None:
+        """Hands out nothing of these until they are resumed; they stay assigned."""
+        self.core.fetcher.pause(self.core.of_assignment("pause", partitions))
+
+    def resume(self, *partitions: Place) -> None:
+        """Goes on with these."""
+        self.core.fetcher.resume(self.core.of_assignment("resume", partitions))
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """What is paused."""
+        return frozenset(self.core.fetcher.paused)
+
+    def lag(self, partition: Place) -> int | None:
+        """How many offsets lie behind the position, as the last fetch told; None if none did."""
+        [at] = self.core.of_assignment("lag", [partition])
+        fetched, known = self.core.fetcher.position(at), self.core.fetcher.lag(at)
+        if fetched is None or known is None:
+            return None
+        return known + fetched - self.core.consumed()[at].offset
+
+    # Look-ups
+
+    async def beginning_offsets(
+        self, partitions: Iterable[Place], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        return await self._ends(partitions, EARLIEST, timeout)
+
+    async def end_offsets(
+        self, partitions: Iterable[Place], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each; under ``read_committed``, of the stable."""
+        return await self._ends(partitions, LATEST, timeout)
+
+    async def offsets_for_times(
+        self, times: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """The first record of each partition from a time on (ms since 1970); None if none is."""
+        return await self._list({TopicPartition(*at): time for at, time in times.items()}, timeout)
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
+        """The numbers of a topic's partitions; none if there is no such topic."""
+        found = await self.core.client.refresh((topic,), deadline=self.core.deadline(timeout))
+        known = found.topics.get(topic)
+        return () if known is None else tuple(range(len(known.partitions)))
+
+    async def topics(self, timeout: float | None = None) -> dict[str, int]:
+        """All topics, with how many partitions they have."""
+        found = await self.core.client.refresh(None, deadline=self.core.deadline(timeout))
+        return {name: len(topic.partitions) for name, topic in sorted(found.topics.items())}
+
+    async def _ends(
+        self, partitions: Iterable[Place], which: int, timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        found = await self._list({TopicPartition(*one): which for one in partitions}, timeout)
+        return {at: listed.offset for at, listed in found.items() if listed is not None}
+
+    async def _list(
+        self, wanted: Mapping[TopicPartition, int], timeout: float | None
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        self.core.check_open()
+        config = self.core.settings.read
+        deadline = self.core.deadline(timeout)
+        return await list_offsets(self.core.client, wanted, config.isolation, deadline=deadline)
+
+    # The group
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """Who this member is; generation -1 while it is of none."""
+        driver = self.core.need_group("group_metadata").driver
+        member = self.core.settings.member
+        assert member is not None
+        with driver.lock:
+            machine = driver.machine
+            return GroupMetadata(
+                member.group, machine.generation, machine.member_id, member.static_id
+            )
+
+    def enforce_rebalance(self, reason: str = "the application asks for it") -> None:
+        """The next poll joins the group again."""
+        self.core.need_group("enforce_rebalance").driver.tell(RejoinAsked(reason))
+
+    def wakeup(self) -> None:
+        """Ends what the application waits for by :class:`rota.errors.Interrupted`, or the next
+        that it would wait for. For any thread, and for signal handlers.
+        """
+        self.core.interrupt()
+
+    # The end
+
+    async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Commits if that is automatic, leaves the group, closes connections."""
+        await self.core.close(timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def checked(offsets: Offsets | None) -> Offsets | None:
+    """Offsets as an application gives them: numbers are taken, too.
+
+    :raises InputError: something else is given; names its partition
+    """
+    if offsets is None:
+        return None
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    for place, offset in offsets.items():
+        at = TopicPartition(*place)
+        if isinstance(offset, OffsetAndMetadata):
+            found[at] = offset
+        elif isinstance(offset, int):
+            found[at] = OffsetAndMetadata(offset)
+        else:
+            raise InputError(f"offset of {at}: {offset!r} is no rota.OffsetAndMetadata")
+    return found

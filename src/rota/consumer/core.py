@@ -1,0 +1,376 @@
+"""What makes a consumer: polling, attending to the member, keeping positions, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from rota.client.batch import Batch
+from rota.client.cluster import Client
+from rota.client.metadata import Metadata
+from rota.client.setting import read
+from rota.consumer.bell import Bell
+from rota.consumer.driver import Driver
+from rota.consumer.fetcher import Fetcher
+from rota.consumer.flow import Flow
+from rota.consumer.listener import ConsumerInterceptor, Offsets
+from rota.consumer.membership import LOGGER, Caller, Membership, told
+from rota.consumer.record import Records
+from rota.consumer.topics import Topics
+from rota.errors import AuthorizationFailed, Code, GroupError, InputError, Interrupted
+from rota.member.event import MetadataUpdated, PollBegan, PollEnded, Unsubscribed
+from rota.member.refusal import code_name
+from rota.model.offset import OffsetAndMetadata
+from rota.model.reply import FetchOffsetsReply
+from rota.model.request import FetchOffsets
+from rota.model.topic import TopicPartition
+
+FOREVER = float("inf")
+POLL_TIMEOUT = 1.0
+T = TypeVar("T")
+Place = tuple[str, int]
+"""A :class:`TopicPartition`, or a pair like it."""
+
+
+class Core:
+    """The parts of a consumer, and how they work together."""
+
+    def __init__(self, config: Mapping[str, object], call: Caller) -> None:
+        settings = read(config)
+        for warning in settings.warnings:
+            LOGGER.warning("%s", warning)
+        self.settings = settings
+        self.bell = Bell()
+        self.client = Client(settings.client)
+        self.topics = Topics(self.client, self._metadata_updated, self.bell.ring)
+        self.fetcher = Fetcher(
+            self.client,
+            settings.read,
+            None if settings.member is None else self.fetch_committed,
+            self.bell.ring,
+            key_deserializer=settings.key_deserializer,
+            value_deserializer=settings.value_deserializer,
+        )
+        self.membership: Membership | None = None
+        if settings.member is not None:
+            driver = Driver(
+                settings.client,
+                settings.member,
+                settings.strategies,
+                self.consumed,
+                self.bell.ring,
+            )
+            self.membership = Membership(
+                driver, self.fetcher, settings.interceptors, call, self.topics.want
+            )
+        self.flow = Flow()
+        self.is_subscribed = False
+        self.assigned: frozenset[TopicPartition] = frozenset()
+        """By the application itself."""
+        self._commit_due = 0
+        """When the next automatic commit of such an assignment is due, in the driver's time."""
+        self._is_polling = False
+        self.is_closing = False
+        """Only what a listener does while the consumer says good-bye is still allowed."""
+        self.is_closed = False
+        self._is_interrupted = False
+
+    # What is read
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What is read now."""
+        if not self.is_subscribed or self.membership is None:
+            return self.assigned
+        return frozenset(self.membership.driver.machine.assignment)
+
+    def assign(self, wanted: frozenset[TopicPartition]) -> None:
+        """Reads these, by the application's own will."""
+        self.flow.drop(self.assigned - wanted)
+        self._commit_assigned()
+        self.assigned = wanted
+        with self.lock():
+            self.fetcher.assign(tuple(sorted(wanted)))
+        self.topics.want(tuple(sorted({each.topic for each in wanted})))
+
+    async def unsubscribe(self) -> None:
+        """Leaves the group, and waits until the listener has heard of it."""
+        membership = self.membership
+        assert membership is not None
+        self.flow.drain()
+        membership.driver.tell(Unsubscribed())
+        machine = membership.driver.machine
+        while True:
+            await membership.attend()
+            if not machine.is_unsubscribing:
+                break
+            await self.bell.wait(FOREVER, lambda: membership.is_due)
+        self.is_subscribed = False
+
+    # Polling
+
+    async def refill(self) -> None:
+        """Takes the next records for a loop over the consumer, if they come soon."""
+        found = await self.poll(POLL_TIMEOUT, self.take)
+        if found is not None:
+            self.flow.refill(self.intercepted(found))
+
+    async def poll(self, timeout: float, take: Callable[[], T | None]) -> T | None:
+        """Takes as soon as there is something to take; None if that takes too long."""
+        with self._alone():
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + timeout
+            self._tell_poll(PollBegan())
+            try:
+                await asyncio.sleep(0)  # others in the loop have their turn, the sockets too
+                while True:
+                    await self.attend()
+                    found = self._take_in_poll(take)
+                    if found is not None or loop.time() >= deadline:
+                        return found
+                    await self.bell.wait(deadline, self._is_due)
+            finally:
+                self._tell_poll(PollEnded())
+
+    def poll_now(self, take: Callable[[], T | None]) -> T | None:
+        """The same, if it is there and nothing else is to be done first: without a loop."""
+        if self.fetcher.is_hungry or not self.fetcher.has_records:
+            return None
+        with self._alone():
+            self._tell_poll(PollBegan())
+            # if something is to be done first, the poll goes on in the loop
+            return None if self._is_due_but_for_records() else self._take_in_poll(take)
+
+    def _take_in_poll(self, take: Callable[[], T | None]) -> T | None:
+        """Takes records, and ends the poll by it: a commit of the member's own in between would
+        cover what the application has not seen. Nothing is taken if the member has said something
+        meanwhile: it may be that a partition is to be withheld, or another's.
+        """
+        with self.lock():
+            if self.membership is not None and self.membership.is_due:
+                return None
+            found = take()
+            if found is not None:
+                self._tell_poll(PollEnded())
+        return found
+
+    def take(self, max_records: int | None = None) -> Records | None:
+        """What may be handed out now, if anything; first what is left of a loop."""
+        most = self.settings.read.max_records if max_records is None else max_records
+        return self.flow.drain() or self.fetcher.take(most) or None
+
+    def intercepted(self, records: Records) -> Records:
+        """What the interceptors let the application see."""
+        for interceptor in self.settings.interceptors:
+            records = told("on_consume", interceptor.on_consume, records) or records
+        return records
+
+    def take_batches(self) -> list[Batch] | None:
+        """The same in columns."""
+        return self.fetcher.take_batches() or None
+
+    # Committing
+
+    async def commit(self, offsets: Offsets | None, timeout: float | None) -> None:
+        """Stores offsets, or what was handed out, and waits for it."""
+        membership = self.membership
+        assert membership is not None
+        wait = self.api_timeout if timeout is None else timeout
+        number = membership.begin_commit(offsets, membership.driver.now() + int(wait * 1000))
+        await membership.attend_to_commits()
+        while not membership.has_ended(number):
+            self.check_interrupted()
+            await self.bell.wait(FOREVER, self._has_commit_news)
+            await membership.attend_to_commits()
+
+    def _has_commit_news(self) -> bool:
+        membership = self.membership
+        return self._is_interrupted or (membership is not None and membership.has_commit_news)
+
+    # Inside
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One poll at a time, and none inside a listener."""
+        self.check_open()
+        if self._is_polling or self.is_closing:
+            raise InputError("poll: this consumer is inside a poll already")
+        self._is_polling = True
+        try:
+            yield
+        finally:
+            self._is_polling = False
+
+    async def attend(self) -> None:
+        """Does what waits to be done, and starts what can be started."""
+        self.check_interrupted()
+        self.topics.check()
+        if self.membership is not None:
+            await self.membership.attend()
+        if self.assigned:
+            self._commit_if_due()
+        self.topics.advance()
+        self.fetcher.advance()
+
+    def _is_due(self) -> bool:
+        return self.fetcher.has_records or self._is_due_but_for_records()
+
+    def _is_due_but_for_records(self) -> bool:
+        membership = self.membership
+        has_mail = membership is not None and membership.is_due
+        return has_mail or self._is_interrupted or self.topics.in_trouble
+
+    def check_interrupted(self) -> None:
+        """:raises Interrupted: ``wakeup`` was called"""
+        if self._is_interrupted:
+            self._is_interrupted = False
+            raise Interrupted("wakeup was called")
+
+    def check_open(self) -> None:
+        """:raises InputError: the consumer is closed"""
+        if self.is_closed:
+            raise InputError("this consumer is closed")
+
+    def need_group(self, name: str) -> Membership:
+        """The membership, for a call that cannot do without.
+
+        :raises InputError: there is no ``group.id``
+        """
+        self.check_open()
+        if self.membership is None:
+            raise InputError(f"{name}: this consumer has no group.id")
+        return self.membership
+
+    def of_assignment(self, name: str, partitions: Iterable[Place]) -> list[TopicPartition]:
+        """Partitions that a call names.
+
+        :raises InputError: one of them is not read by this consumer
+        """
+        self.check_open()
+        wanted = [TopicPartition(*each) for each in partitions]
+        assigned = self.assignment
+        for each in wanted:
+            if each not in assigned:
+                raise InputError(f"{name}: {each} is not assigned to this consumer")
+        return wanted
+
+    def lock(self) -> contextlib.AbstractContextManager[object]:
+        """Held where the member must not see half a step."""
+        return contextlib.nullcontext() if self.membership is None else self.membership.driver.lock
+
+    def _tell_poll(self, event: PollBegan | PollEnded) -> None:
+        if self.is_subscribed and self.membership is not None:
+            self.membership.driver.tell(event)
+
+    @property
+    def api_timeout(self) -> float:
+        """``default.api.timeout.ms``, in seconds."""
+        return self.settings.client.api_timeout / 1000
+
+    def deadline(self, timeout: float | None) -> float:
+        """So many seconds from now, in the loop's time; by default ``default.api.timeout.ms``."""
+        wait = self.api_timeout if timeout is None else timeout
+        return asyncio.get_running_loop().time() + wait
+
+    def _metadata_updated(self, metadata: Metadata) -> None:
+        if self.is_subscribed and self.membership is not None:
+            self.membership.driver.tell(MetadataUpdated(metadata.cluster()))
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The positions after what was handed out, of what is this consumer's."""
+        mine = self.assignment
+        positions = {at: each for at, each in self.fetcher.consumed().items() if at in mine}
+        self.flow.correct(positions)
+        return positions
+
+    async def fetch_committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has stored.
+
+        :raises AuthorizationFailed: no permission for the group
+        :raises GroupError: its coordinator refuses
+        """
+        membership, member = self.membership, self.settings.member
+        assert membership is not None
+        assert member is not None
+        request = FetchOffsets(group=member.group, partitions=tuple(partitions))
+        reply = await membership.driver.ask(request, timeout=timeout)
+        assert isinstance(reply, FetchOffsetsReply)
+        if reply.code == Code.GROUP_AUTHORIZATION_FAILED:
+            raise AuthorizationFailed(reply.code, f"no permission for group {member.group}")
+        if reply.code != Code.NONE:
+            text = f"offsets of group {member.group}: refused with {code_name(reply.code)}"
+            raise GroupError(text, reply.code)
+        return dict(reply.offsets)
+
+    def _commit_if_due(self) -> None:
+        """Kafka commits automatically for assigned partitions, too."""
+        member, membership = self.settings.member, self.membership
+        if member is None or membership is None or not member.auto_commit:
+            return
+        now = membership.driver.now()
+        if now >= self._commit_due:
+            is_first, self._commit_due = not self._commit_due, now + member.auto_commit_interval
+            if not is_first:
+                self._commit_assigned()
+
+    def _commit_assigned(self) -> None:
+        member, membership = self.settings.member, self.membership
+        if member is not None and membership is not None and member.auto_commit:
+            positions = self.consumed()
+            if self.assigned and positions:
+                membership.commit_async(positions, None)
+
+    def interrupt(self) -> None:
+        """Ends what is waited for, from any thread."""
+        self._is_interrupted = True
+        self.bell.ring()
+
+    async def close(self, timeout: float) -> None:
+        """Says good-bye to the group, then closes everything, whatever goes wrong."""
+        if self.is_closing:
+            return
+        self.is_closing = True
+        self.flow.drain()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._set_closed)
+            for interceptor in self.settings.interceptors:
+                stack.callback(told, "close", _closing(interceptor), None)
+            stack.push_async_callback(self.client.close)
+            stack.push_async_callback(self.topics.close)
+            stack.push_async_callback(self.fetcher.close)
+            if self.membership is not None:
+                stack.callback(self.membership.driver.stop)
+                await self._say_goodbye(self.membership, timeout)
+
+    def _set_closed(self) -> None:
+        self.is_closed = True
+
+    async def _say_goodbye(self, membership: Membership, timeout: float) -> None:
+        if not membership.driver.is_started:
+            return
+        until = membership.driver.now() + int(timeout * 1000)
+        if self.assigned and self.settings.member and self.settings.member.auto_commit:
+            membership.begin_commit(None, until)
+        membership.begin_close(until)
+        error: Exception | None = None
+        # a little longer than the member itself may take, to hear of its end
+        deadline = self.deadline(timeout + 1)
+        loop = asyncio.get_running_loop()
+        while not membership.is_finished and loop.time() < deadline:
+            try:
+                await membership.attend()
+            except Exception as raised:  # noqa: BLE001 (told when all is closed)
+                error = error or raised
+            else:
+                if not membership.is_finished:
+                    await self.bell.wait(deadline, lambda: membership.is_due)
+        if error is not None:
+            raise error
+
+
+def _closing(interceptor: ConsumerInterceptor) -> Callable[[None], None]:
+    return lambda _: interceptor.close()

@@ -1,0 +1,258 @@
+"""The driver's way to the group's coordinator, in the driver's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from rota.client.cluster import Client
+from rota.client.connection import Connection
+from rota.client.group import MOST, from_wire, least, to_wire
+from rota.client.retry import Backoff
+from rota.client.version import api_name
+from rota.consumer.complaint import Complaint
+from rota.errors import (
+    Code,
+    GroupError,
+    InputError,
+    NotKafka,
+    Refused,
+    RotaError,
+    TimedOut,
+    Unreachable,
+    Untrusted,
+)
+from rota.member.event import (
+    Answered,
+    CoordinatorFound,
+    CoordinatorMissing,
+    Event,
+    RequestFailed,
+)
+from rota.model.client import ClientConfig
+from rota.model.reply import CommitReply, FetchOffsetsReply, Reply
+from rota.model.request import Join, Request
+from rota.wire.api import Api
+from rota.wire.message import Message
+
+JOIN_LAPSE = 5.0
+"""Seconds that a join may take beyond its rebalance timeout, as in Kafka's consumer."""
+PASSING = frozenset(
+    {
+        Code.REQUEST_TIMED_OUT,
+        Code.COORDINATOR_LOAD_IN_PROGRESS,
+        Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_COORDINATOR,
+        Code.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+"""Codes that are asked again about, until the time is over."""
+
+MOVED = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
+FIRST_SEARCH = 2.0
+"""Seconds until the first search is given up, and told; the next ones take longer."""
+
+LOGGER = logging.getLogger("rota.consumer")
+
+
+class Link:
+    """Finds the coordinator, and carries the member's requests to it over one connection.
+
+    Kafka reads no further request of a connection whose join waits for the other members: what an
+    application asks meanwhile goes another way.
+    """
+
+    def __init__(self, config: ClientConfig, group: str, tell: Callable[[Event], None]) -> None:
+        self._config = config
+        self._group = group
+        self._tell = tell
+        self._client = Client(config)
+        self._search: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+        self._joins: set[int] = set()
+        """Joins under way."""
+        self._failures = 0
+        """Searches that failed, one after the other."""
+        self._complaint = Complaint(f"group {group!r}: no coordinator")
+        self._loop = asyncio.get_running_loop()
+
+    # The member's requests
+
+    def find(self) -> None:
+        """Looks for the coordinator; whatever was sent to the one before has been given up."""
+        self._leave()
+        if self._search is not None:
+            self._search.cancel()
+        self._search = self._loop.create_task(self._find())
+
+    async def _find(self) -> None:
+        # short at first, so that somebody hears of it soon; a connection goes on being opened
+        patience = min(FIRST_SEARCH * 2**self._failures, self._config.request_timeout / 1000)
+        deadline = self._loop.time() + patience
+        try:
+            self._client.forget_coordinator(self._group)
+            found = await self._client.coordinator(self._group, deadline)
+            self._connection = await found.connect(deadline)
+        except RotaError as error:
+            self._failures = min(self._failures + 1, 30)
+            if is_final(error):
+                self._tell(CoordinatorMissing(error))
+            else:
+                self._complaint.make(error)
+                self._tell(CoordinatorMissing())
+        else:
+            self._failures = 0
+            self._complaint.settle()
+            self._tell(CoordinatorFound())
+
+    def send(self, number: int, request: Request) -> None:
+        """Sends, and tells what comes of it."""
+        connection = self._connection
+        if connection is None:
+            self._tell(RequestFailed(number))
+            return
+        try:
+            answer = self._pass_on(connection, request, self._patience(request))
+        except RotaError as error:
+            self._fail(number, error)
+            return
+        if isinstance(request, Join):
+            self._joins.add(number)
+        answer.add_done_callback(partial(self._answered, connection, number, request))
+
+    def _pass_on(
+        self, connection: Connection, request: Request, deadline: float
+    ) -> asyncio.Future[Message]:
+        api, message = to_wire(request)
+        _check_version(connection, api, request)
+        return connection.send(api, message, deadline=deadline, most=MOST.get(api))
+
+    def _patience(self, request: Request) -> float:
+        patience = self._config.request_timeout / 1000
+        if isinstance(request, Join):  # answered when the other members have come, or are given up
+            patience = max(patience, request.rebalance_timeout / 1000 + JOIN_LAPSE)
+        return self._loop.time() + patience
+
+    def _answered(
+        self,
+        connection: Connection,
+        number: int,
+        request: Request,
+        answer: asyncio.Future[Message],
+    ) -> None:
+        self._joins.discard(number)
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if connection is not self._connection:
+            return  # given up, and the member knows
+        if error is None:
+            self._tell(Answered(number, from_wire(request, answer.result())))
+        elif isinstance(error, RotaError):
+            self._fail(number, error)
+        else:
+            self._tell(RequestFailed(number))
+            raise error
+
+    def _fail(self, number: int, error: RotaError) -> None:
+        if is_final(error):
+            self._tell(RequestFailed(number, error))
+        else:
+            LOGGER.info("group %r: a request got no answer: %s", self._group, error)
+            self._tell(RequestFailed(number))
+
+    # The application's questions
+
+    async def ask(self, request: Request, deadline: float) -> Reply:
+        """Asks until there is an answer that will not pass by itself.
+
+        :raises RotaError: there is none in time
+        """
+        pauses = Backoff.of(self._config.retry_backoff, self._config.retry_backoff_max)
+        failures = 0
+        problem: str | RotaError | None = None
+        while True:
+            try:
+                reply = await self._ask_once(request, deadline)
+            except Unreachable as error:
+                if is_final(error):
+                    raise
+                # that the time is over tells less than what was wrong before
+                problem = problem if problem and isinstance(error, TimedOut) else error
+                self._client.forget_coordinator(self._group)
+            else:
+                code = _passing(reply)
+                if code is None:
+                    return reply
+                problem = f"refused with {int(code)} {code.name}"
+                if code in MOVED:
+                    self._client.forget_coordinator(self._group)
+            failures += 1
+            pause = pauses.after(failures)
+            if self._loop.time() + pause >= deadline:
+                kind = type(request).__name__
+                raise TimedOut(f"group {self._group!r}: {kind} got no answer in time: {problem}")
+            await asyncio.sleep(pause)
+
+    async def _ask_once(self, request: Request, deadline: float) -> Reply:
+        found = await self._client.coordinator(self._group, deadline)
+        peer = self._client.peer(found.node) if self._joins else found.peer
+        connection = await peer.connect(deadline)
+        api, message = to_wire(request)
+        _check_version(connection, api, request)
+        answer = await self._client.ask(connection, api, message, deadline, most=MOST.get(api))
+        return from_wire(request, answer)
+
+    # The end
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        if self._search is not None:
+            self._search.cancel()
+        self._leave()
+        await self._client.close()
+
+    def _leave(self) -> None:
+        connection, self._connection = self._connection, None
+        self._joins.clear()
+        if connection is not None:
+            connection.close()
+
+
+def is_final(error: Exception) -> bool:
+    """Would the same happen again and again? Then the application must know."""
+    if isinstance(error, NotKafka):
+        return error.certain
+    return isinstance(error, (Refused, Untrusted, InputError, GroupError))
+
+
+def _check_version(connection: Connection, api: Api, request: Request) -> None:
+    """Not silently without what an old broker does not know, such as a static id."""
+    version, needed = connection.version(api, MOST.get(api)), least(request)
+    if version < needed:
+        raise Refused(
+            Code.UNSUPPORTED_VERSION,
+            f"{connection.name}: the broker is too old for this {type(request).__name__}: it needs "
+            f"version {needed} of {api_name(api)}, and the broker knows {version}",
+        )
+
+
+def _passing(reply: Reply) -> Code | None:
+    """Why it has to be asked again, if so."""
+    codes: set[Code] = set()
+    match reply:
+        case FetchOffsetsReply():
+            codes = {reply.code, *reply.codes.values()}
+        case CommitReply():
+            codes = set(reply.codes.values())
+        case _:
+            codes = {getattr(reply, "code", Code.NONE)}
+    return next((code for code in sorted(codes) if code in PASSING), None)
+
+
+def now_ms() -> int:
+    """The clock of members: whole milliseconds, which nobody sets."""
+    return time.monotonic_ns() // 1_000_000

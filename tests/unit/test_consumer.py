@@ -1,0 +1,517 @@
+"""``rota.BlockingConsumer`` and ``rota.Consumer`` against a broker in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import rota
+from rota.broker.embedded import Broker
+from rota.consumer.listener import Offsets
+from rota.errors import InputError, Interrupted
+from rota.member.event import SetAssignment
+from rota.model.offset import OffsetAndMetadata
+from rota.model.topic import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with rota.Broker(config={"group.min.session.timeout.ms": 100}) as one:
+        one.create_topic("t", 2)
+        yield one
+
+
+def filled(broker: Broker, count: int, topic: str = "t", partition: int = 0) -> None:
+    for number in range(count):
+        broker.produce(topic, f"{number}", partition=partition)
+
+
+def settings(broker: Broker, **others: object) -> dict[str, object]:
+    named = {name.replace("_", "."): value for name, value in others.items()}
+    return {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        **named,
+    }
+
+
+@pytest.fixture
+def consumer(broker: Broker) -> Iterator[rota.BlockingConsumer]:
+    with rota.BlockingConsumer(settings(broker)) as one:
+        yield one
+
+
+def until(consumer: rota.BlockingConsumer, condition: Callable[[], bool]) -> None:
+    """Polls until something is true; a minute is enough for anything here."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        consumer.poll(0.05)
+
+
+def values(consumer: rota.BlockingConsumer, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    end = time.monotonic() + 60
+    while len(found) < count:
+        assert time.monotonic() < end
+        found += [record.value for record in consumer.poll(0.5)]
+    return found
+
+
+class Diary(rota.RebalanceListener):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self.calls.append(("revoked", tuple(partitions)))
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self.calls.append(("assigned", tuple(partitions)))
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self.calls.append(("lost", tuple(partitions)))
+
+
+# Reading
+
+
+def test_a_member_reads_what_is_there_and_what_comes(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    filled(broker, 3)
+    consumer.subscribe(["t"])
+    assert values(consumer, 3) == [b"0", b"1", b"2"]
+    broker.produce("t", b"late", partition=1, key=b"k", headers=[("h", b"v")])
+    [record] = iter_records(consumer)
+    assert (record.topic, record.partition, record.offset) == ("t", 1, 0)
+    assert (record.key, record.value, record.headers) == (b"k", b"late", (("h", b"v"),))
+    assert record.timestamp > 0
+
+
+def iter_records(consumer: rota.BlockingConsumer) -> rota.Records:
+    end = time.monotonic() + 60
+    while not (found := consumer.poll(0.5)):
+        assert time.monotonic() < end
+    return found
+
+
+def test_what_was_read_is_committed_at_the_close_and_not_read_again(broker: Broker) -> None:
+    filled(broker, 3)
+    with rota.BlockingConsumer(settings(broker)) as first:
+        first.subscribe(["t"])
+        assert values(first, 3) == [b"0", b"1", b"2"]
+    assert broker.committed("g")[T0] == 3
+    assert broker.group("g").state == "Empty"
+    broker.produce("t", b"new", partition=0)
+    with rota.BlockingConsumer(settings(broker)) as second:
+        second.subscribe(["t"])
+        assert values(second, 1) == [b"new"]
+
+
+def test_at_most_max_poll_records_come_at_once(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    filled(broker, 10)
+    consumer.assign([T0])
+    first = consumer.poll(10, max_records=4)
+    assert [record.offset for record in first] == [0, 1, 2, 3]
+    assert consumer.position(T0) == 4
+    assert [record.offset for record in consumer.poll(10)] == [4, 5, 6, 7, 8, 9]
+
+
+def test_a_pattern_finds_topics_that_are_made_later(broker: Broker) -> None:
+    with rota.BlockingConsumer(settings(broker, metadata_max_age_ms=100)) as consumer:
+        consumer.subscribe(pattern="new-.*")
+        consumer.poll(0.2)
+        broker.create_topic("new-one", 1)
+        broker.produce("new-one", b"x")
+        assert values(consumer, 1) == [b"x"]
+        assert consumer.subscription == {"new-one"}
+
+
+def test_the_asyncio_consumer_reads_in_an_async_for(broker: Broker) -> None:
+    filled(broker, 3)
+
+    async def read() -> list[bytes]:
+        found = []
+        async with rota.Consumer(settings(broker)) as consumer:
+            consumer.subscribe("t")
+            async for record in consumer:
+                found.append(record.value)
+                if len(found) == 3:
+                    break
+        return found
+
+    assert asyncio.run(asyncio.wait_for(read(), 60)) == [b"0", b"1", b"2"]
+
+
+# Record by record
+
+
+def test_a_commit_inside_the_loop_covers_what_was_handed_out(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    filled(broker, 5)
+    filled(broker, 5, partition=1)
+    consumer.subscribe(["t"])
+    for count, record in enumerate(consumer, 1):
+        consumer.commit_sync()
+        stored = broker.committed("g")
+        assert stored[TopicPartition(record.topic, record.partition)] == record.offset + 1
+        assert sum(stored.values()) == count
+        assert consumer.position((record.topic, record.partition)) == record.offset + 1
+        if count == 10:
+            break
+
+
+def test_a_loop_that_is_left_goes_on_where_it_stopped(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    filled(broker, 6)
+    consumer.subscribe(["t"])
+    first = [record.value for record, _ in zip(consumer, range(2), strict=False)]
+    second = [next(iter(consumer)).value for _ in range(2)]
+    assert first + second + values(consumer, 1)[:1] != []
+    assert consumer.position(T0) == 6
+
+
+def test_a_seek_in_the_loop_takes_effect_at_once(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    filled(broker, 6)
+    consumer.assign([T0])
+    seen = []
+    for record in consumer:
+        seen.append(record.offset)
+        if len(seen) == 2:
+            consumer.seek(T0, 4)
+        if len(seen) == 4:
+            break
+    assert seen == [0, 1, 4, 5]
+
+
+# Without a group
+
+
+def test_assigned_partitions_are_read_without_a_group(broker: Broker) -> None:
+    filled(broker, 4, partition=1)
+    config = {"bootstrap.servers": broker.bootstrap_servers, "auto.offset.reset": "earliest"}
+    with rota.BlockingConsumer(config) as consumer:
+        consumer.assign([("t", 1)])
+        consumer.seek(T1, 2)
+        assert values(consumer, 2) == [b"2", b"3"]
+        consumer.seek_to_beginning()
+        assert consumer.position(T1) == 0
+        consumer.seek_to_end(T1)
+        assert consumer.position(T1) == 4
+        with pytest.raises(InputError, match=r"commit_sync: this consumer has no group.id"):
+            consumer.commit_sync()
+        with pytest.raises(InputError, match="seek: t-0 is not assigned"):
+            consumer.seek(T0, 0)
+
+
+def test_paused_partitions_give_nothing_until_resumed(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    filled(broker, 2)
+    filled(broker, 2, partition=1)
+    consumer.assign([T0, T1])
+    consumer.pause(T0)
+    assert consumer.paused == {T0}
+    assert {record.partition for record in consumer.poll(10)} == {1}
+    assert not consumer.poll(0.1)
+    consumer.resume(T0)
+    assert {record.partition for record in consumer.poll(10)} == {0}
+
+
+def test_look_ups(broker: Broker, consumer: rota.BlockingConsumer) -> None:
+    filled(broker, 3)
+    consumer.assign([T0])
+    assert consumer.beginning_offsets([T0, T1]) == {T0: 0, T1: 0}
+    assert consumer.end_offsets([T0, T1]) == {T0: 3, T1: 0}
+    found = consumer.offsets_for_times({T0: 0, T1: 0})
+    assert {at: each and each.offset for at, each in found.items()} == {T0: 0, T1: None}
+    assert consumer.partitions_for("t") == (0, 1)
+    assert consumer.topics()["t"] == 2
+    assert consumer.committed([T0]) == {T0: None}
+    assert consumer.lag(T0) is None
+    consumer.poll(10, max_records=1)
+    assert consumer.lag(T0) == 2
+
+
+# Commits
+
+
+def test_callbacks_run_in_order_and_before_a_commit_that_waits_returns(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    consumer.assign([T0])
+    told: list[tuple[int, Exception | None]] = []
+
+    def note(offsets: Offsets, error: Exception | None) -> None:
+        told.append((offsets[T0].offset, error))
+
+    for offset in (1, 2, 3):
+        consumer.commit_async({T0: OffsetAndMetadata(offset)}, note)
+    consumer.commit_sync({T0: OffsetAndMetadata(4, "by hand")})
+    assert told == [(1, None), (2, None), (3, None)]
+    stored = consumer.committed([T0])[T0]
+    assert stored is not None
+    assert (stored.offset, stored.metadata) == (4, "by hand")
+
+
+def test_a_callback_that_raises_is_told_and_does_no_harm(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    consumer.assign([T0])
+
+    def broken(_: Offsets, __: Exception | None) -> None:
+        raise ValueError("in the callback")
+
+    consumer.commit_async({T0: OffsetAndMetadata(1)}, broken)
+    with pytest.raises(ValueError, match="in the callback"):
+        consumer.commit_sync({T0: OffsetAndMetadata(2)})
+    consumer.commit_sync({T0: OffsetAndMetadata(3)})
+    assert broker.committed("g")[T0] == 3
+
+
+def test_offsets_that_are_none_are_refused(consumer: rota.BlockingConsumer) -> None:
+    wrong: Any = {T0: "five"}
+    with pytest.raises(InputError, match="offset of t-0: 'five'"):
+        consumer.commit_sync(wrong)
+
+
+def test_assigned_partitions_are_committed_automatically_too(broker: Broker) -> None:
+    filled(broker, 3)
+    with rota.BlockingConsumer(settings(broker, auto_commit_interval_ms=50)) as consumer:
+        consumer.assign([T0])
+        values(consumer, 3)
+        until(consumer, lambda: broker.committed("g").get(T0) == 3)
+        broker.produce("t", b"last", partition=0)
+        values(consumer, 1)
+    assert broker.committed("g")[T0] == 4
+
+
+# Listeners and interceptors
+
+
+def test_a_listener_hears_of_what_comes_and_goes(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    diary = Diary()
+    consumer.subscribe(["t"], listener=diary)
+    until(consumer, lambda: consumer.assignment == {T0, T1})
+    consumer.unsubscribe()
+    assert diary.calls == [("assigned", (T0, T1)), ("revoked", (T0, T1))]
+    assert consumer.assignment == frozenset()
+    assert broker.group("g", members=0).state == "Empty"
+
+
+def test_a_listener_may_commit_and_seek(broker: Broker) -> None:
+    filled(broker, 5)
+
+    class Careful(rota.RebalanceListener):
+        def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            careful.seek(T0, 2)
+            assert careful.position(T0) == 2
+
+        def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+            if partitions:
+                careful.commit_sync({T0: OffsetAndMetadata(4)})
+
+    with rota.BlockingConsumer(settings(broker, enable_auto_commit=False)) as careful:
+        careful.subscribe(["t"], listener=Careful())
+        assert values(careful, 3) == [b"2", b"3", b"4"]
+    assert broker.committed("g") == {T0: 4}
+
+
+def test_a_listener_that_raises_is_told_and_leaves_the_group_usable(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    filled(broker, 1)
+
+    class Broken(rota.RebalanceListener):
+        def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            raise ValueError("in the listener")
+
+    consumer.subscribe(["t"], listener=Broken())
+    with pytest.raises(ValueError, match="in the listener"):
+        values(consumer, 1)
+    assert values(consumer, 1) == [b"0"]
+
+
+def test_nobody_polls_inside_a_listener(broker: Broker, consumer: rota.BlockingConsumer) -> None:
+    class Greedy(rota.RebalanceListener):
+        def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            consumer.poll(0)
+
+    consumer.subscribe(["t"], listener=Greedy())
+    with pytest.raises(InputError, match="inside a poll already"):
+        until(consumer, lambda: False)
+
+
+def test_an_async_listener_is_for_the_asyncio_consumer(broker: Broker) -> None:
+    class Async(rota.RebalanceListener):
+        async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            await asyncio.sleep(0)
+            heard.append(tuple(partitions))
+
+    heard: list[tuple[TopicPartition, ...]] = []
+
+    async def run() -> None:
+        async with rota.Consumer(settings(broker)) as consumer:
+            consumer.subscribe("t", listener=Async())
+            while not consumer.assignment or not heard:
+                await consumer.poll(0.1)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert heard == [(T0, T1)]
+    with rota.BlockingConsumer(settings(broker)) as blocking:
+        blocking.subscribe(["t"], listener=Async())
+        with pytest.raises(InputError, match=r"is async: only rota.Consumer"):
+            until(blocking, lambda: False)
+
+
+def test_interceptors_see_records_and_commits(broker: Broker) -> None:
+    filled(broker, 3)
+
+    class Spy(rota.ConsumerInterceptor):
+        def __init__(self) -> None:
+            self.seen: list[object] = []
+
+        def on_consume(self, records: rota.Records) -> rota.Records:
+            self.seen.append(len(records))
+            return records
+
+        def on_commit(self, offsets: Offsets) -> None:
+            self.seen.append({at: offset.offset for at, offset in offsets.items()})
+
+        def close(self) -> None:
+            self.seen.append("closed")
+
+    spy = Spy()
+    config = settings(broker, enable_auto_commit=False, interceptor_classes=[spy])
+    with rota.BlockingConsumer(config) as consumer:
+        consumer.assign([T0])
+        values(consumer, 3)
+        consumer.commit_sync()
+    assert spy.seen == [3, {T0: 3}, "closed"]
+
+
+def test_what_waits_for_the_next_poll_does_not_keep_a_commit_busy(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    """The new assignment of a rebalance waits while a commit is slow to be answered."""
+    consumer.subscribe(["t"])
+    until(consumer, lambda: bool(consumer.assignment))
+    membership = consumer._core.membership
+    assert membership is not None
+    membership.driver.inbox.append(SetAssignment((T0, T1), 1))
+    broker.delay("OffsetCommit", seconds=0.5)
+    before = time.process_time()
+    consumer.commit_sync({T0: OffsetAndMetadata(1)})
+    assert time.process_time() - before < 0.25
+    assert membership.is_due
+
+
+# Groups
+
+
+def test_two_members_share_and_the_second_leaves(broker: Broker) -> None:
+    config = settings(
+        broker,
+        partition_assignment_strategy=["cooperative-sticky"],
+        heartbeat_interval_ms=50,
+        session_timeout_ms=6000,
+    )
+    with rota.BlockingConsumer(config) as first:
+        diary = Diary()
+        first.subscribe(["t"], listener=diary)
+        until(first, lambda: len(first.assignment) == 2)
+        second = rota.BlockingConsumer(config)
+        second.subscribe(["t"])
+        thread = threading.Thread(
+            target=until, args=(second, lambda: len(second.assignment) == 1), daemon=True
+        )
+        thread.start()
+        until(first, lambda: len(first.assignment) == 1 and not thread.is_alive())
+        assert first.assignment | second.assignment == {T0, T1}
+        second_owned = tuple(second.assignment)
+        second.close()
+        until(first, lambda: len(first.assignment) == 2)
+    moved = second_owned
+    assert diary.calls[:2] == [("assigned", (T0, T1)), ("revoked", moved)]
+    assert diary.calls[-2:] == [("assigned", moved), ("revoked", (T0, T1))]
+
+
+def test_group_metadata_and_a_rebalance_on_request(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    assert consumer.group_metadata.generation == -1
+    consumer.subscribe(["t"])
+    until(consumer, lambda: bool(consumer.assignment))
+    before = consumer.group_metadata
+    assert (before.group, before.generation) == ("g", 1)
+    assert before.member_id
+    consumer.enforce_rebalance("to see it")
+    until(consumer, lambda: consumer.group_metadata.generation == 2)
+
+
+# Ends
+
+
+def test_wakeup_ends_a_poll(consumer: rota.BlockingConsumer) -> None:
+    consumer.assign([T0])
+    threading.Timer(0.05, consumer.wakeup).start()
+    with pytest.raises(Interrupted):
+        consumer.poll(60)
+    assert not consumer.poll(0)
+
+
+def test_ctrl_c_ends_a_poll_and_the_close_still_leaves_the_group(broker: Broker) -> None:
+    consumer = rota.BlockingConsumer(settings(broker))
+    consumer.subscribe(["t"])
+    until(consumer, lambda: bool(consumer.assignment))
+    threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,)).start()
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll(60)
+    consumer.close()
+    assert broker.group("g").state == "Empty"
+
+
+def test_a_closed_consumer_says_so(consumer: rota.BlockingConsumer) -> None:
+    consumer.close()
+    consumer.close()
+    for call in (consumer.poll, consumer.unsubscribe, consumer.commit_sync, consumer.topics):
+        with pytest.raises(InputError, match="closed"):
+            call()
+    assert list(consumer) == []
+
+
+def test_one_thread_at_a_time(broker: Broker, consumer: rota.BlockingConsumer) -> None:
+    consumer.assign([T0])
+    thread = threading.Thread(target=consumer.poll, args=(0.5,))
+    thread.start()
+    time.sleep(0.1)
+    with pytest.raises(InputError, match="another thread"):
+        consumer.poll(0)
+    thread.join()
+
+
+def test_inside_asyncio_the_other_one_is_named(consumer: rota.BlockingConsumer) -> None:
+    async def wrong() -> None:
+        consumer.poll(0)
+
+    with pytest.raises(InputError, match=r"use rota\.Consumer"):
+        asyncio.run(wrong())
