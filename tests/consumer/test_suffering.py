@@ -15,8 +15,7 @@ from contextlib import contextmanager
 import pytest
 
 from rota import TopicPartition
-from tests.consumer.cluster import Cluster
-from tests.consumer.crew import ASYNC, BLOCKING, Crew, Kind
+from tests.consumer.crew import ASYNC, BLOCKING, Kind
 from tests.consumer.group import Group, Member, Scene
 from tests.crash import history as crash
 from tests.crash.arena import new_seed
@@ -138,16 +137,9 @@ def ordeal(scene: Scene) -> Iterator[Ordeal]:
         error.add_note(f"ROTA_SEED={seed}")
         raise
     finally:
-        scene.cluster.go_on()
-        scene.cluster.front.mend()
         for writer in made.writers:
             writer.end()
         made.group.abandon()
-
-
-@pytest.fixture
-def scene(cluster: Cluster, crew: Crew) -> Scene:
-    return Scene(cluster, crew, cluster.cut_off)
 
 
 def suffer(scene: Scene, rounds: int) -> None:

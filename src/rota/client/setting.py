@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rota.assignors import registry
 from rota.assignors.interface import Assignor
@@ -29,6 +29,7 @@ from rota.model.client import (
 from rota.model.config import MemberConfig
 from rota.model.naming import misname
 from rota.model.text import shortened
+from rota.plan import DEFAULT_BUDGET_MS, Budget
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -212,7 +213,8 @@ def _strategies(values: Mapping[str, object]) -> tuple[Assignor, ...]:
     name = "partition.assignment.strategy"
     try:
         given: Any = list(_list(values, name)) if name in values else registry.DEFAULT_LIST
-        return registry.resolve_all(given)
+        budget = Budget(cast("int", values.get("assign.budget.ms", DEFAULT_BUDGET_MS)))
+        return registry.resolve_all(given, budget=budget)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error
 

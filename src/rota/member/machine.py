@@ -65,7 +65,7 @@ class Machine:
         check_names(assignors)
         self._outbox = Outbox()
         self._session = Session(config, self._outbox, self._report)
-        self._watch = Watch(self._outbox, config.rack)
+        self._watch = Watch(self._outbox, config.rack, matches_internal=not config.exclude_internal)
         self._commits = Commits(self._session, self._watch, consumed)
         self._joiner = Joiner(self._session, self._watch, assignors, self._report)
         self._inbox = Inbox(self._session, self._joiner, self._commits)
