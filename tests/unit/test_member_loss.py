@@ -131,9 +131,7 @@ def test_a_commit_of_a_generation_before_names_both() -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-1")
-    member.answer_commit(Code.ILLEGAL_GENERATION)
-    member.end_poll()
-    (done,) = of(RunCallback, member.poll())
+    (done,) = of(RunCallback, member.answer_commit(Code.ILLEGAL_GENERATION))
     assert isinstance(done.error, CommitFailed)
     assert "sent as of generation 1, and this member is in generation 2" in str(done.error)
 

@@ -173,14 +173,15 @@ class Link:
         """
         pauses = Backoff.of(self._config.retry_backoff, self._config.retry_backoff_max)
         failures = 0
+        problem: str | RotaError | None = None
         while True:
-            problem: str | RotaError
             try:
                 reply = await self._ask_once(request, deadline)
             except Unreachable as error:
                 if is_final(error):
                     raise
-                problem = error
+                # that the time is over tells less than what was wrong before
+                problem = problem if problem and isinstance(error, TimedOut) else error
                 self._client.forget_coordinator(self._group)
             else:
                 code = _passing(reply)

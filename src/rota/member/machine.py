@@ -275,6 +275,8 @@ class Machine:
             self._joiner.forget()
             self._inbox.tell_given_up()
             self._commits.settle()
+            if self._in_poll:
+                self._commits.run_callbacks()
             if self._steps is not None:
                 if not self._waits_for():
                     break
