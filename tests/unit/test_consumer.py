@@ -15,6 +15,7 @@ import rota
 from rota.broker.embedded import Broker
 from rota.consumer.listener import Offsets
 from rota.errors import InputError, Interrupted
+from rota.member.event import SetAssignment
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition
 
@@ -350,6 +351,7 @@ def test_paused_partitions_give_nothing_until_resumed(
 def test_look_ups(broker: Broker, consumer: rota.BlockingConsumer) -> None:
     filled(broker, 3)
     consumer.assign([T0])
+    assert consumer.lag(T0) is None
     assert consumer.beginning_offsets([T0, T1]) == {T0: 0, T1: 0}
     assert consumer.end_offsets([T0, T1]) == {T0: 3, T1: 0}
     found = consumer.offsets_for_times({T0: 0, T1: 0})
@@ -357,7 +359,6 @@ def test_look_ups(broker: Broker, consumer: rota.BlockingConsumer) -> None:
     assert consumer.partitions_for("t") == (0, 1)
     assert consumer.topics()["t"] == 2
     assert consumer.committed([T0]) == {T0: None}
-    assert consumer.lag(T0) is None
     consumer.poll(10, max_records=1)
     assert consumer.lag(T0) == 2
 
@@ -427,7 +428,7 @@ def test_a_listener_hears_of_what_comes_and_goes(
     consumer.unsubscribe()
     assert diary.calls == [("assigned", (T0, T1)), ("revoked", (T0, T1))]
     assert consumer.assignment == frozenset()
-    assert broker.group("g").state == "Empty"
+    assert broker.group("g", members=0).state == "Empty"
 
 
 def test_a_listener_may_commit_and_seek(broker: Broker) -> None:
@@ -532,6 +533,22 @@ def test_an_interceptor_may_take_all_records_away(broker: Broker) -> None:
         consumer.assign([T0])
         until(consumer, lambda: consumer.position(T0) == 3)
         assert not consumer.poll(0)
+
+
+def test_what_waits_for_the_next_poll_does_not_keep_a_commit_busy(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    """The new assignment of a rebalance waits while a commit is slow to be answered."""
+    consumer.subscribe(["t"])
+    until(consumer, lambda: bool(consumer.assignment))
+    membership = consumer._core.membership
+    assert membership is not None
+    membership.driver.inbox.append(SetAssignment((T0, T1), 1))
+    broker.delay("OffsetCommit", seconds=0.5)
+    before = time.process_time()
+    consumer.commit_sync({T0: OffsetAndMetadata(1)})
+    assert time.process_time() - before < 0.25
+    assert membership.is_due
 
 
 # Groups

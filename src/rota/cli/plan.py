@@ -8,19 +8,24 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rota.assignors.registry import BUILT_IN, DEFAULT_LIST, known, resolve
 from rota.assignors.sticky import SOLVERS, check_solver
-from rota.cli import table
+from rota.cli import bootstrap, table
 from rota.cli.case import Case, read_case
 from rota.errors import InputError
 from rota.model.membership import Member
 from rota.plan import DEFAULT_BUDGET_MS, Plan, assign, carried_out
 
+if TYPE_CHECKING:
+    from rota.cli.live import Live
+
 DESCRIPTION = """\
 Who would get which partition under a strategy, what would move and from whom, against the
-fewest that must. The group comes from a case file or from flags; --add, --member, --remove
-and --partitions change it, and the plan shows the rebalance that follows.
+fewest that must. The group comes from a case file, from flags, or from a cluster where it
+runs; --add, --member, --remove and --partitions change it, and the plan shows the rebalance
+that follows.
 """
 
 EXAMPLES = """\
@@ -38,6 +43,10 @@ examples:
   rota plan group.json --strategy mine:MyAssignor
       a strategy of your own, class MyAssignor in mine.py
   rota plan group.json --json | jq .moved
+  rota plan --group billing --bootstrap-servers kafka:9092 --add 2
+      a group that runs: two more members join. Nothing is changed, it is only looked at
+  rota plan --group billing --bootstrap-servers kafka:9092 --remove app-3 --compare
+      every strategy side by side when app-3 (an id, static id or client id) stops
 
 case file:
   {"partitions": {"t0": 3}, "racks": null,
@@ -78,6 +87,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_group(parser.add_argument_group("the group"))
+    bootstrap.add_to(parser.add_argument_group("the cluster where --group runs"))
     _add_strategy(parser.add_argument_group("the strategy"))
     _add_output(parser.add_argument_group("the output"))
     parser.set_defaults(run=run, error=parser.error)
@@ -86,11 +96,15 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
 def _add_group(group: argparse._ArgumentGroup) -> None:
     group.add_argument("case", nargs="?", metavar="CASE", help="a case file; - for standard input")
     group.add_argument(
+        "--group", metavar="NAME", help="a group that runs, in place of a file: see the cluster"
+    )
+    group.add_argument(
         "--partitions",
         action="append",
         default=[],
         metavar="TOPIC=N,...",
-        help="partition counts of topics; with a case file, their counts after the change",
+        help="partition counts of topics; with a case file or --group, their counts after the "
+        "change",
     )
     group.add_argument(
         "--members",
@@ -103,7 +117,8 @@ def _add_group(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="ID[=TOPIC,...]",
-        help="a member and its topics (all, if none are named); with a case file, it joins",
+        help="a member and its topics (all, if none are named); with a case file or --group, it "
+        "joins",
     )
     group.add_argument(
         "--add",
@@ -123,7 +138,8 @@ def _add_strategy(strategy: argparse._ArgumentGroup) -> None:
         action="append",
         metavar="NAME",
         help="a wire name, a Java class name or package.module:Class; several, in order, as in "
-        f"partition.assignment.strategy (default: Kafka's own, {','.join(DEFAULT_LIST)})",
+        f"partition.assignment.strategy (default: Kafka's own, {','.join(DEFAULT_LIST)}, and with "
+        "--group the group's own)",
     )
     strategy.add_argument(
         "--solver",
@@ -166,8 +182,9 @@ def run(args: argparse.Namespace) -> bool:
     if args.compare and args.max_moves is not None:
         args.error("--max-moves needs one strategy: it does not go with --compare")
     _let_modules_be_found([*(args.strategy or ()), *(args.origin or ())])
-    before, after = _cases(args)
     check_solver(args.solver)
+    live = _live(args)
+    before, after = _cases(args, live)
     if args.compare:
         plans = [_planned(before, after, *choice, args) for choice in _choices(args.strategy)]
         if args.json:
@@ -175,13 +192,16 @@ def run(args: argparse.Namespace) -> bool:
         else:
             table.print_comparison(plans)
         return False
-    strategies = _listed(args.strategy) or list(DEFAULT_LIST)
+    own = list(DEFAULT_LIST) if live is None else [live.strategy]
+    strategies = _listed(args.strategy) or own
     plan = _planned(before, after, strategies, args.solver, args)
     if args.json:
         assignments = {"assignment": plan.to_dict(), "target_assignment": plan.target_dict()}
-        _print_json({**_summary(plan), **assignments})
+        group = {} if live is None else {"group": live.overview.group, "names": live.names}
+        _print_json({**group, **_summary(plan), **assignments})
     else:
-        table.print_plan(plan, strategies, everything=args.all)
+        names = {} if live is None else live.names
+        table.print_plan(plan, strategies, everything=args.all, names=names)
         if plan.solver == "exact":
             table.print_javas(plan, _planned(before, after, strategies, "kafka", args))
     exceeded = args.max_moves is not None and plan.moved > args.max_moves
@@ -224,28 +244,57 @@ def _is_other(strategy: str) -> bool:
     return resolve(strategy).name not in BUILT_IN
 
 
-def _cases(args: argparse.Namespace) -> tuple[Case, Case]:
+def _live(args: argparse.Namespace) -> Live | None:
+    """The group that runs, if that is what is asked for."""
+    if args.group is None:
+        if args.bootstrap_servers is not None or args.command_config is not None:
+            args.error("--bootstrap-servers and --command-config are for --group NAME")
+        return None
+    if args.case is not None or args.members is not None:
+        args.error("--group is read from its cluster: it goes with no case file and no --members")
+    if args.origin:
+        args.error("--from is for groups of which it is not known who owns what: not for --group")
+    from rota.cli import live  # noqa: PLC0415 (a plan of a file needs no network)
+
+    return live.read(args)
+
+
+def _changed(args: argparse.Namespace, before: Case, counts: Mapping[str, int]) -> Case:
+    """The group with the partitions and members that are given."""
+    after = before.with_partitions(counts)
+    joining = _members(args, tuple(after.partitions))
+    after = replace(after, members=after.members + joining)
+    for topic in counts:
+        if not any(topic in member.topics for member in after.members):
+            raise InputError(f"--partitions {topic!r}: nobody subscribes to that topic")
+    return after
+
+
+def _cases(args: argparse.Namespace, live: Live | None) -> tuple[Case, Case]:
     """The group as it is, and as it will be."""
     counts = _counts(args)
-    if args.case is not None:
+    leaving = args.remove
+    if live is not None:
+        before = live.case
+        after = _changed(args, before, counts)
+        leaving = live.ids(args.remove)
+    elif args.case is not None:
         if "=" in args.case and not Path(args.case).exists():
             args.error(f"{args.case!r} is not a case file: --partitions takes TOPIC=N,TOPIC=N")
         if args.members is not None:
             args.error("--members describes a group without a case file; --add lets members join")
         text = sys.stdin.read() if args.case == "-" else _read(args.case)
         before = read_case(text, "standard input" if args.case == "-" else args.case)
-        after = before.with_partitions(counts)
-        joining = _members(args, tuple(after.partitions))
-        after = replace(after, members=after.members + joining)
-        for topic in counts:
-            if not any(topic in member.topics for member in after.members):
-                raise InputError(f"--partitions {topic!r}: nobody subscribes to that topic")
+        after = _changed(args, before, counts)
     else:
         if not counts or (args.members is None and not args.member):
-            args.error("a case file, or --partitions with --members or --member, is needed")
+            args.error(
+                "a case file, or --group NAME, or --partitions with --members or --member, is "
+                "needed"
+            )
         before = Case(partitions=counts, racks={}, members=_members(args, tuple(counts)))
         after = before
-    return before, after.without_members(args.remove).with_members(args.add)
+    return before, after.without_members(leaving).with_members(args.add)
 
 
 def _read(path: str) -> str:

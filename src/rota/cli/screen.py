@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
@@ -49,3 +50,14 @@ def empty_table(*titles: str) -> Table:
 def count(number: int, noun: str) -> str:
     """``1 member``, ``2 members``."""
     return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """``0-2, 5`` for 0, 1, 2, 5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

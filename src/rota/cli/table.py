@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
-from rota.cli.screen import console, count, empty_table, plain
+from rota.cli.screen import console, count, empty_table, plain, ranges
 from rota.model.membership import RebalanceProtocol
 from rota.plan import Plan
 
@@ -20,17 +20,22 @@ stopped: revoked during the rebalance (eager: all that is owned; cooperative: wh
 solver exact: with Rota on the group's leader; solver kafka: as Java consumers do it"""
 
 
-def print_plan(plan: Plan, strategies: Sequence[str], *, everything: bool) -> None:
-    """One plan: members with their partitions, then what moves."""
+def print_plan(
+    plan: Plan, strategies: Sequence[str], *, everything: bool, names: Mapping[str, str]
+) -> None:
+    """One plan: members with their partitions, then what moves.
+
+    :param names: what members are called; whom it does not have is called by the id
+    """
     screen = console()
     screen.print(_title(plan))
     if len(strategies) > 1:
         screen.print(_list_note(plan, strategies))
     screen.print()
-    screen.print(_members(plan, everything=everything))
+    screen.print(_members(plan, names, everything=everything))
     screen.print()
     screen.print(_verdict(plan))
-    _print_moves(screen, plan, plan.moved if everything else SHOWN_MOVES)
+    _print_moves(screen, plan, names, plan.moved if everything else SHOWN_MOVES)
     for note in plan.notes:
         screen.print(f"note: {note}")
 
@@ -108,19 +113,20 @@ def _list_note(plan: Plan, strategies: Sequence[str]) -> str:
     )
 
 
-def _members(plan: Plan, *, everything: bool) -> Table:
+def _members(plan: Plan, names: Mapping[str, str], *, everything: bool) -> Table:
     limit = len(plan) if everything else SHOWN_MEMBERS
     table = empty_table("member", "load", "partitions")
     table.columns[1].justify = "right"
     for member in plan.members[:limit]:
-        given = [f"{topic} {_ranges(numbers)}" for topic, numbers in plan[member].items()]
+        given = [f"{topic} {ranges(numbers)}" for topic, numbers in plan[member].items()]
         if len(given) > SHOWN_TOPICS and not everything:
             given[SHOWN_TOPICS:] = [f"{len(given) - SHOWN_TOPICS} more topics: --all lists them"]
         load = str(plan.loads[member])
         if plan.target_loads[member] != plan.loads[member]:
             load += f" -> {plan.target_loads[member]}"
         nothing = "(idle)" if plan.target_loads[member] == 0 else "(from the next rebalance)"
-        table.add_row(plain(member), load, plain("; ".join(given) or nothing))
+        shown = plain(names.get(member, member))
+        table.add_row(shown, load, plain("; ".join(given) or nothing))
     if len(plan) > limit:
         table.add_row("...", "", f"{len(plan) - limit} more members: --all lists them")
     return table
@@ -142,13 +148,14 @@ def _verdict(plan: Plan) -> str:
     return "; ".join(said)
 
 
-def _print_moves(screen: Console, plan: Plan, limit: int) -> None:
+def _print_moves(screen: Console, plan: Plan, names: Mapping[str, str], limit: int) -> None:
     if not plan.moved:
         return
     table = empty_table("moved", "from", "to")
     for move in plan.first_moves(limit):
-        to = move.to if move.to is not None else "(next rebalance)"
-        table.add_row(plain(f"{move.topic}-{move.partition}"), plain(move.source), plain(to))
+        to = names.get(move.to, move.to) if move.to is not None else "(next rebalance)"
+        source = names.get(move.source, move.source)
+        table.add_row(plain(f"{move.topic}-{move.partition}"), plain(source), plain(to))
     screen.print()
     screen.print(table)
     if plan.moved > limit:
@@ -158,14 +165,3 @@ def _print_moves(screen: Console, plan: Plan, limit: int) -> None:
 def _spread(plan: Plan) -> str:
     loads = sorted(plan.target_loads.values()) or [0]
     return str(loads[0]) if loads[0] == loads[-1] else f"{loads[0]} to {loads[-1]}"
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """``0-2, 5`` for 0, 1, 2, 5."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

@@ -68,7 +68,7 @@ class Peer:
         except asyncio.CancelledError:
             if not self._closed or _cancelled():
                 raise
-            raise Unreachable(f"{self.name}: this client was closed") from None
+            raise Unreachable(f"{self.name}: this client is closed") from None
 
     async def _open(self) -> Connection:
         loop = asyncio.get_running_loop()

@@ -124,7 +124,7 @@ class Refresher:
                 continue  # it was given up by who had less time
             except asyncio.CancelledError:
                 if self._closed and task.cancelled():
-                    raise Unreachable("this client was closed") from None
+                    raise Unreachable("this client is closed") from None
                 raise
             if under_way.covers(topics, create=create):
                 return self.metadata

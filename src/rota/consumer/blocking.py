@@ -48,7 +48,11 @@ class BlockingConsumer:
         :raises InputError: a setting is unknown or wrong; names it
         """
         self._loop = PrivateLoop()
-        self._consumer = Consumer(config, call=self._loop.call_outside)
+        try:
+            self._consumer = Consumer(config, call=self._loop.call_outside)
+        except BaseException:
+            self._loop.close()
+            raise
         self._core = self._consumer.core
 
     def subscribe(
@@ -83,7 +87,9 @@ class BlockingConsumer:
         """Records as soon as there are some; none after so many seconds."""
         check_poll(timeout, max_records)
         found = self._core.poll_now(partial(self._core.take, max_records))
-        return found or self._loop.run(self._consumer.poll(timeout, max_records))
+        if found is not None:
+            return self._core.intercepted(found)
+        return self._loop.run(self._consumer.poll(timeout, max_records))
 
     def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
         """The same in columns: all that has been fetched, a batch for each partition's answer."""
@@ -100,7 +106,7 @@ class BlockingConsumer:
                 yield record
             found = core.poll_now(core.take)
             if found is not None:
-                flow.refill(found)
+                flow.refill(core.intercepted(found))
             elif not core.is_closed:
                 self._loop.run(core.refill())
 

@@ -132,7 +132,7 @@ class Consumer:
         """
         check_poll(timeout, max_records)
         found = await self.core.poll(timeout, partial(self.core.take, max_records))
-        return Records({}) if found is None else found
+        return Records({}) if found is None else self.core.intercepted(found)
 
     async def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
         """The same in columns: all that has been fetched, a batch for each partition's answer.

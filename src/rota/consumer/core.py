@@ -117,7 +117,7 @@ class Core:
         """Takes the next records for a loop over the consumer, if they come soon."""
         found = await self.poll(POLL_TIMEOUT, self.take)
         if found is not None:
-            self.flow.refill(found)
+            self.flow.refill(self.intercepted(found))
 
     async def poll(self, timeout: float, take: Callable[[], T | None]) -> T | None:
         """Takes as soon as there is something to take; None if that takes too long."""
@@ -144,29 +144,33 @@ class Core:
             return None
         with self._alone():
             self._tell_poll(PollBegan())
-            # if so, the poll goes on in the loop
+            # if something is to be done first, the poll goes on in the loop
             return None if self._is_due_but_for_records() else self._take_in_poll(take)
 
     def _take_in_poll(self, take: Callable[[], T | None]) -> T | None:
         """Takes records, and ends the poll by it: a commit of the member's own in between would
-        cover what the application has not seen.
+        cover what the application has not seen. Nothing is taken if the member has said something
+        meanwhile: it may be that a partition is to be withheld, or another's.
         """
         with self.lock():
+            if self.membership is not None and self.membership.is_due:
+                return None
             found = take()
             if found is not None:
                 self._tell_poll(PollEnded())
         return found
 
     def take(self, max_records: int | None = None) -> Records | None:
-        """What may be handed out now, if anything."""
+        """What may be handed out now, if anything; first what is left of a loop."""
         most = self.settings.read.max_records if max_records is None else max_records
-        if left := self.flow.take(most):  # of a loop that was left; interceptors have seen them
-            return left
-        records = self.fetcher.take(most)
-        for interceptor in self.settings.interceptors if records else ():
+        return self.flow.take(most) or self.fetcher.take(most) or None
+
+    def intercepted(self, records: Records) -> Records:
+        """What the interceptors let the application see; they have seen what a loop left."""
+        for interceptor in () if records is self.flow.left else self.settings.interceptors:
             seen = told("on_consume", interceptor.on_consume, records)
             records = records if seen is None else seen
-        return records or None
+        return records
 
     def take_batches(self) -> list[Batch] | None:
         """The same in columns."""
@@ -187,8 +191,12 @@ class Core:
         await membership.attend_to_commits()
         while not membership.has_ended(number):
             self.check_interrupted()
-            await self.bell.wait(FOREVER, self._is_due_but_for_records)
+            await self.bell.wait(FOREVER, self._has_commit_news)
             await membership.attend_to_commits()
+
+    def _has_commit_news(self) -> bool:
+        membership = self.membership
+        return self._is_interrupted or (membership is not None and membership.has_commit_news)
 
     # Inside
 

@@ -18,13 +18,15 @@ from rota.model.topic import TopicPartition
 class Flow:
     """What a poll gave and the loop has not handed out yet."""
 
-    __slots__ = ("_taken", "handed", "rest")
+    __slots__ = ("_taken", "handed", "left", "rest")
 
     def __init__(self) -> None:
         self.rest: Iterator[ConsumerRecord] = iter(())
         """Not handed out yet. Who takes one sets :attr:`handed`."""
         self.handed: ConsumerRecord | None = None
         """The last one that was."""
+        self.left = Records({})
+        """What a poll was given of it last."""
         self._taken: Mapping[TopicPartition, list[ConsumerRecord]] = {}
 
     def refill(self, records: Records) -> None:
@@ -38,7 +40,8 @@ class Flow:
         taken = list(islice(self.rest, most))
         if taken:
             self.handed = taken[-1]
-        return _grouped(taken)
+        self.left = _grouped(taken)
+        return self.left
 
     def drain(self, *, without: Iterable[TopicPartition] = ()) -> Records:
         """All that is left; but for some partitions, whose are dropped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 
 class Api(enum.IntEnum):
@@ -37,4 +38,9 @@ class Api(enum.IntEnum):
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_DESCRIBE = 69
     DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+ASKED_ONLY: Final = frozenset({Api.CONSUMER_GROUP_DESCRIBE})
+"""What Rota's client asks a Kafka, and Rota's broker does not serve."""

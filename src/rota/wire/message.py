@@ -70,6 +70,9 @@ ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse = _classes
 )
 OffsetDeleteRequest, OffsetDeleteResponse = _classes_of(Api.OFFSET_DELETE)
 DescribeClusterRequest, DescribeClusterResponse = _classes_of(Api.DESCRIBE_CLUSTER)
+ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse = _classes_of(
+    Api.CONSUMER_GROUP_DESCRIBE
+)
 DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse = _classes_of(
     Api.DESCRIBE_TOPIC_PARTITIONS
 )

@@ -1,7 +1,8 @@
 """Kafka's message schemas as values: which field is where, in which version.
 
-The schemas are Kafka's own, as kafka-python brings them. Its classes are not imported: they would
-take a fifth of a second, and their decoders trust what they read.
+The schemas are Kafka's own, as kafka-python brings them; those that it lacks are in ``resource``.
+Its classes are not imported: they would take a fifth of a second, and their decoders trust what
+they read.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rota.errors import Unreachable
 
 Default: TypeAlias = "int | float | bool | str | bytes | list[Any] | None"
 
+OWN = Path(__file__).parent / "resource"
 NO_ID = bytes(16)
 """The id of no topic."""
 NUMBERS = {
@@ -109,7 +111,7 @@ def require(names: Iterable[str]) -> None:
 
     :raises Unreachable: kafka-python is not there, or too old to know one
     """
-    there = {path.stem for path in folder().iterdir()}
+    there = {path.stem for place in (OWN, folder()) for path in place.iterdir()}
     for name in names:
         if name not in there:
             raise Unreachable(
@@ -120,7 +122,10 @@ def require(names: Iterable[str]) -> None:
 
 def load(name: str) -> Schema:
     """A message's schema by its name, such as ``FetchRequest``."""
-    text = (folder() / f"{name}.json").read_text(encoding="utf-8")
+    file = OWN / f"{name}.json"
+    if not file.exists():
+        file = folder() / f"{name}.json"
+    text = file.read_text(encoding="utf-8")
     found = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
     shared = {each["name"]: each["fields"] for each in found.get("commonStructs", ())}
     return Schema(

@@ -1,0 +1,290 @@
+"""``rota groups``: the groups of a cluster, how far they are behind, and where they go on."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rota.cli import bootstrap, change, roster
+from rota.cli.bootstrap import asked, print_json, say
+from rota.client.overview import Overview, Standing
+from rota.errors import Unreachable
+from rota.sim import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rota.client.admin import Admin, Listing
+
+DESCRIPTION = """\
+The consumer groups of a cluster: who is in them, who has which partition, how far they are
+behind in records and in time, and where they shall go on. What would change something is
+shown first, and done with --execute only.
+"""
+
+EXAMPLES = """\
+examples:
+  rota groups list --bootstrap-servers kafka:9092 --state Stable
+      groups with their state, strategy and members
+  rota groups describe billing --bootstrap-servers kafka:9092
+      its members and their partitions; for each partition its lag and owner
+  rota groups lag --bootstrap-servers kafka:9092 --fail-on 100000
+      all groups by their lag, for CI: exit code 1 if one has more
+  rota groups reset billing --topic orders --to-earliest --bootstrap-servers kafka:9092
+      what would change; the same with --execute changes it
+  rota groups delete-offsets billing --topic old-orders --bootstrap-servers kafka:9092
+  rota groups delete billing --bootstrap-servers kafka:9092
+
+`rota groups COMMAND --help` has the options of each.
+
+"""
+LIMITS = ("--fail-on",)
+"""Options that may end it with exit code 1."""
+
+LIST_EXAMPLES = """\
+examples:
+  rota groups list --bootstrap-servers kafka:9092
+  rota groups list --bootstrap-servers kafka:9092 --state PreparingRebalance,CompletingRebalance
+  rota groups list --bootstrap-servers kafka:9092 --json | jq '.[] | select(.type == "consumer")'
+
+states: Stable, Empty, PreparingRebalance, CompletingRebalance, Dead; and where the broker assigns
+(KIP-848) Assigning and Reconciling
+"""
+DESCRIBE_EXAMPLES = """\
+examples:
+  rota groups describe billing --bootstrap-servers kafka:9092
+  rota groups describe --all --bootstrap-servers kafka:9092 --command-config client.properties
+  rota groups describe billing --bootstrap-servers kafka:9092 --json | jq '.[0].members'
+
+lag: records behind the committed offset; behind: how old the first of them is, or a little more.
+Members are shown by their static id or a short form of their id; --full shows ids. Their list of
+strategies is known to the group's leader alone: what is shown is the one that the group has chosen.
+"""
+LAG_EXAMPLES = """\
+examples:
+  rota groups lag --bootstrap-servers kafka:9092
+  rota groups lag billing invoices --bootstrap-servers kafka:9092 --fail-on 10000
+      exit code 1 if one of them has more than 10,000 records to read
+  rota groups lag --bootstrap-servers kafka:9092 --fail-on 5m
+      exit code 1 if the first unread record of one is older than five minutes
+"""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str) -> None:
+    """Adds this command to the command line."""
+    parser = commands.add_parser(
+        "groups",
+        help="the groups of a cluster: members, lag, offsets",
+        description=DESCRIPTION,
+        epilog=EXAMPLES + epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(dest="action", metavar="COMMAND", required=True)
+    about = "groups with their state, strategy and members"
+    listing = bootstrap.command(actions, "list", list_groups, about, LIST_EXAMPLES)
+    listing.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        metavar="STATE,...",
+        help="only groups in these states",
+    )
+    about = "members, partitions, offsets and lag of groups"
+    describing = bootstrap.command(actions, "describe", describe, about, DESCRIBE_EXAMPLES)
+    describing.add_argument("groups", nargs="*", metavar="GROUP", help="a group's name")
+    describing.add_argument("--all", action="store_true", help="every group that there is")
+    _add_view(describing)
+    lagging = bootstrap.command(actions, "lag", lag, "groups by their lag", LAG_EXAMPLES)
+    lagging.add_argument(
+        "groups", nargs="*", metavar="GROUP", help="a group's name (default: every group)"
+    )
+    lagging.add_argument(
+        "--fail-on",
+        type=_limit,
+        metavar="N|TIME",
+        help="exit with 1 if a group's lag is more than N records, or more than a time such as 5m",
+    )
+    _add_view(lagging)
+    change.add_to(actions)
+
+
+def _add_view(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--full", action="store_true", help="show whole member ids")
+    parser.add_argument(
+        "--no-time",
+        action="store_true",
+        help="do not look up how far behind a group is in time; without it, that is done for the "
+        "thousand partitions with the largest lag",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How far behind a group may be."""
+
+    records: int | None = None
+    milliseconds: int | None = None
+
+
+def _limit(text: str) -> Limit:
+    if text.isascii() and text.isdecimal():
+        return Limit(records=int(text))
+    try:
+        return Limit(milliseconds=duration.parse(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number of records nor a time such as 90s or 5m"
+        ) from None
+
+
+# List
+
+
+def list_groups(args: argparse.Namespace) -> bool:
+    """Prints the groups of all brokers."""
+    states = [each.strip() for given in args.state for each in given.split(",")]
+
+    async def ask(admin: Admin) -> tuple[Listing, list[Overview]]:
+        listing = await admin.listing()
+        return listing, await admin.overviews(listing)
+
+    listing, found = asked(args, ask)
+    wanted = {_plain(each) for each in states}
+    shown = [each for each in found if not wanted or _plain(each.state) in wanted]
+    if args.json:
+        print_json([roster.group_json(each) for each in shown])
+    else:
+        roster.print_list(shown)
+    if states and not shown and found:
+        say(f"no group is {' or '.join(states)}; there are {_states(found)}")
+    _check_complete(listing)
+    return False
+
+
+def _plain(state: str) -> str:
+    return state.lower().replace("_", "").replace("-", "")
+
+
+def _states(groups: Sequence[Overview]) -> str:
+    states = sorted({each.state for each in groups})
+    return ", ".join(f"{sum(each.state == one for each in groups)} {one}" for one in states)
+
+
+def _check_complete(listing: Listing) -> None:
+    """What is missing is said behind what was found, and by the exit code."""
+    if listing.silent:
+        raise Unreachable(
+            f"the list is not complete, groups are missing: {'; '.join(listing.silent)}"
+        )
+
+
+# Describe and lag
+
+
+def describe(args: argparse.Namespace) -> bool:
+    """Prints groups with their members and offsets."""
+    if bool(args.groups) == args.all:
+        args.error("name groups, or give --all")
+    listing, rows = _looked(args)
+    if args.json:
+        print_json(
+            [
+                {
+                    **roster.group_json(group),
+                    "lag": roster.lag_of(standings),
+                    "partitions": [roster.standing_json(each) for each in standings],
+                    "notes": roster.notes(group, standings),
+                }
+                for group, standings in rows
+            ]
+        )
+    else:
+        for number, (group, standings) in enumerate(rows):
+            if number:
+                print()  # noqa: T201
+            roster.print_group(group, standings, full=args.full)
+    if listing is not None:
+        _check_complete(listing)
+    return False
+
+
+def lag(args: argparse.Namespace) -> bool:
+    """Prints groups by their lag; true if one exceeds the limit."""
+    limit = args.fail_on or Limit()
+    if args.no_time and limit.milliseconds is not None:
+        args.error("--fail-on with a time does not go with --no-time")
+    listing, found = _looked(args)
+    rows = [row for row in found if row[1] or args.groups]
+    rows.sort(key=lambda row: (-roster.lag_of(row[1]), row[0].group))
+    if args.json:
+        print_json([_lag_json(group, standings) for group, standings in rows])
+    else:
+        roster.print_lags(rows, full=args.full)
+    over = [text for row in rows if (text := _exceeds(*row, limit)) is not None]
+    for text in over:
+        say(text)
+    if listing is not None:
+        _check_complete(listing)
+    return bool(over)
+
+
+def _looked(
+    args: argparse.Namespace,
+) -> tuple[Listing | None, list[tuple[Overview, Sequence[Standing]]]]:
+    """The groups that the flags name, or all, with their offsets."""
+    limited = getattr(args, "fail_on", None)
+    all_ages = limited is not None and limited.milliseconds is not None
+
+    async def ask(
+        admin: Admin,
+    ) -> tuple[Listing | None, list[tuple[Overview, Sequence[Standing]]]]:
+        listing = None
+        if args.groups:
+            groups = [await admin.overview(each) for each in dict.fromkeys(args.groups)]
+        else:
+            listing = await admin.listing()
+            groups = await admin.overviews(listing)
+        readable = [each for each in groups if each.kind != "share"]
+        standings = await admin.standings(readable)
+        if not args.no_time:
+            standings = await (admin.aged(standings, None) if all_ages else admin.aged(standings))
+        return listing, [(each, standings.get(each.group, [])) for each in groups]
+
+    return asked(args, ask)
+
+
+def _lag_json(group: Overview, standings: Sequence[Standing]) -> dict[str, object]:
+    worst = roster.worst_of(standings)
+    ages = [each.age for each in standings if each.age is not None]
+    return {
+        "group": group.group,
+        "state": group.state,
+        "type": group.kind,
+        "members": None if group.members is None else len(group.members),
+        "lag": roster.lag_of(standings),
+        "lag_seconds": max(ages) / 1_000 if ages else None if worst is not None else 0,
+        "partitions": len(standings),
+        "lagging": sum(each.lag is not None and each.lag > 0 for each in standings),
+        "uncommitted": sum(each.committed is None for each in standings),
+        "worst": None if worst is None else roster.standing_json(worst),
+        "notes": roster.notes(group, standings),
+    }
+
+
+def _exceeds(group: Overview, standings: Sequence[Standing], limit: Limit) -> str | None:
+    records = roster.lag_of(standings)
+    if limit.records is not None and records > limit.records:
+        return f"group {group.group} has a lag of {records}, more than --fail-on {limit.records}"
+    if limit.milliseconds is None:
+        return None
+    wanted = duration.written(limit.milliseconds)
+    for each in standings:
+        if each.lag is None or each.lag <= 0:
+            continue
+        if each.age is None:
+            return f"group {group.group}: how far {each.partition} is behind in time is not known"
+        if each.age > limit.milliseconds:
+            age = roster.age_text(each.age)
+            return f"group {group.group} is {age} behind in {each.partition}, more than {wanted}"
+    return None

@@ -1,0 +1,170 @@
+"""A group that runs, as ``rota plan`` takes one: read from its cluster."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rota.assignors import registry
+from rota.cli.bootstrap import asked
+from rota.cli.case import Case
+from rota.client.overview import STABLE, WITHOUT_MEMBERS, Overview, Present, labels
+from rota.errors import InputError, TimedOut, UnknownStrategy
+from rota.model.membership import Member
+from rota.model.topic import first_few
+
+if TYPE_CHECKING:
+    from rota.client.admin import Admin
+    from rota.model.topic import Cluster
+
+PAUSE = 0.2
+"""Seconds between looks at a group that is rebalancing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A group as it is now."""
+
+    case: Case
+    overview: Overview
+    names: Mapping[str, str]
+    """Short names of members."""
+
+    @property
+    def strategy(self) -> str:
+        """The one that it has chosen."""
+        return self.overview.strategy
+
+    def ids(self, given: Sequence[str]) -> list[str]:
+        """The members that are meant: by id, static id, short name, client id, or the beginning of
+        one of these.
+
+        :raises InputError: nobody is meant, or several are
+        """
+        return [self._id(each) for each in given]
+
+    def _id(self, given: str) -> str:
+        members = self.overview.members or ()
+        for fits in (_is, _begins):
+            found = [each.id for each in members if fits(given, _called(each, self.names))]
+            if len(found) == 1:
+                return found[0]
+            if found:
+                names = first_few(sorted(self.names[each] for each in found))
+                raise InputError(f"--remove {given!r}: several members are called so: {names}")
+        known = ", ".join(sorted(self.names.values()))
+        raise InputError(f"--remove {given!r}: no such member; members are {known}")
+
+
+def _called(member: Present, names: Mapping[str, str]) -> tuple[str, ...]:
+    return (member.id, member.static_id or member.id, names[member.id], member.client_id)
+
+
+def _is(given: str, names: tuple[str, ...]) -> bool:
+    return given in names
+
+
+def _begins(given: str, names: tuple[str, ...]) -> bool:
+    return any(name.startswith(given) for name in names)
+
+
+def read(args: argparse.Namespace) -> Live:
+    """The group that the flags name, once it is stable.
+
+    :raises InputError: it does not exist, is empty, or is of a kind that members do not assign
+    :raises TimedOut: it has not settled in time
+    """
+
+    async def ask(admin: Admin) -> Live:
+        group = await _settled(admin, args.group, args.timeout)
+        _check(group, strategy_given=args.strategy is not None or args.compare)
+        members = group.members or ()
+        topics = {topic for each in members for topic in (*each.topics, *each.assigned.names)}
+        cluster = (await admin.known(topics)).cluster()
+        return _live(group, cluster)
+
+    return asked(args, ask)
+
+
+async def _settled(admin: Admin, name: str, patience: float) -> Overview:
+    """A rebalance is waited for: while it lasts, nobody is told who has what."""
+    end = asyncio.get_running_loop().time() + patience
+    while True:
+        group = await admin.overview(name)
+        if not group.classic or group.state == STABLE or group.state in WITHOUT_MEMBERS:
+            return group
+        if asyncio.get_running_loop().time() + PAUSE >= end:
+            raise TimedOut(
+                f"group {name!r} has been rebalancing for {patience:g} s ({group.state}): who has "
+                "what is not known before it is over; --timeout waits longer"
+            )
+        await asyncio.sleep(PAUSE)
+
+
+def _check(group: Overview, *, strategy_given: bool) -> None:
+    name = f"group {group.group!r}"
+    if group.members is None:
+        raise InputError(
+            f"{name} is of type {group.kind}: it has no assignment that can be planned"
+        )
+    if not group.reads:
+        raise InputError(
+            f"{name} is a group of {group.protocol_type} workers, not of consumers: nothing of its "
+            "assignment can be planned"
+        )
+    if not group.members:
+        raise InputError(
+            f"{name} is empty: there is nothing to plan; --partitions with --members describes a "
+            "group"
+        )
+    if not strategy_given:
+        _check_strategy(group)
+    for each in group.members:
+        if each.problem is not None:
+            raise InputError(f"{name}: what member {each.id} says cannot be read: {each.problem}")
+
+
+def _check_strategy(group: Overview) -> None:
+    name = f"group {group.group!r}"
+    if not group.classic:
+        raise InputError(
+            f"{name} is assigned by the broker (KIP-848, strategy {group.strategy}), not by its "
+            "members; --strategy or --compare tells what a strategy of members would do"
+        )
+    try:
+        registry.resolve(group.strategy)
+    except UnknownStrategy:
+        raise InputError(
+            f"{name} has the strategy {group.strategy!r}, which Rota does not know; --strategy "
+            "takes another, or yours as package.module:Class"
+        ) from None
+
+
+def _live(group: Overview, cluster: Cluster) -> Live:
+    members = group.members or ()
+    told = [each.generation for each in members if each.generation is not None]
+    # what members have now is of one generation, newer than any that they have joined with
+    generation = max(told) + 1 if told and group.classic else group.epoch
+    matched = sorted({topic for each in members for topic in each.assigned.names})
+    return Live(
+        case=Case(
+            partitions=cluster.partitions,
+            racks=cluster.racks,
+            members=tuple(
+                Member(
+                    id=each.id,
+                    topics=dict.fromkeys((*each.topics, *(matched if each.pattern else ()))),
+                    owned=each.assigned,
+                    generation=generation,
+                    static_id=each.static_id,
+                    rack=each.rack,
+                )
+                for each in members
+            ),
+        ),
+        names=labels(members),
+        overview=group,
+    )

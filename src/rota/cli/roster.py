@@ -1,0 +1,292 @@
+"""Groups, their members and their offsets, as tables that a person can read and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.table import Table
+
+from rota.cli.screen import console, count, empty_table, plain, ranges
+from rota.client.overview import CLASSIC, Overview, Present, Standing, labels
+from rota.model.topic import Partitions, TopicPartition, first_few
+from rota.sim.duration import written
+
+UNKNOWN = "-"
+KINDS = {
+    "consumer": "assigned by the broker (KIP-848)",
+    "share": "a share group (KIP-932)",
+    "streams": "a group of Kafka Streams, assigned by the broker (KIP-1071)",
+}
+
+
+def print_list(groups: Sequence[Overview]) -> None:
+    """Groups in a table."""
+    screen = console()
+    if not groups:
+        screen.print("no groups")
+        return
+    table = empty_table("group", "state", "type", "protocol", "strategy", "members")
+    table.columns[-1].justify = "right"
+    for each in groups:
+        members = UNKNOWN if each.members is None else str(len(each.members))
+        table.add_row(
+            plain(each.group),
+            each.state or UNKNOWN,
+            each.kind or CLASSIC,
+            plain(each.protocol_type or UNKNOWN),
+            plain(each.strategy or UNKNOWN),
+            members,
+        )
+    screen.print(table)
+
+
+def print_group(group: Overview, standings: Sequence[Standing], *, full: bool) -> None:
+    """One group: who is in it, then how far it is."""
+    screen = console()
+    screen.print(plain(headline(group)))
+    names = _names(group, full=full)
+    if group.members:
+        screen.print()
+        screen.print(_members(group.members, names))
+        for line in _subscriptions(group.members, names):
+            screen.print(plain(line))
+    if standings:
+        screen.print()
+        screen.print(_offsets(standings, names))
+        screen.print(_total(standings))
+    else:
+        screen.print("nothing is committed")
+    for note in notes(group, standings):
+        screen.print(plain(f"note: {note}"))
+
+
+def headline(group: Overview) -> str:
+    """What it is, in a line."""
+    said = [f"{group.group}: {group.state or 'state unknown'}"]
+    if not group.classic:
+        said.append(KINDS.get(group.kind, f"of type {group.kind}"))
+    if not group.reads:
+        said.append(f"of {group.protocol_type} workers")
+    if group.strategy:
+        said.append(f"strategy {group.strategy}")
+    if group.epoch is not None:
+        said.append(f"epoch {group.epoch}")
+    if group.members is not None:
+        said.append(count(len(group.members), "member"))
+    if group.coordinator:
+        said.append(f"coordinator {group.coordinator}")
+    return ", ".join(said)
+
+
+def notes(group: Overview, standings: Iterable[Standing]) -> list[str]:
+    """What a person should know."""
+    said = []
+    if group.members is None:
+        said.append("its members cannot be looked at: Kafka has calls of their own for its type")
+    for member in group.members or ():
+        if member.problem:
+            said.append(f"what member {member.id} says cannot be read: {member.problem}")
+        if member.target is not None:
+            said.append(
+                f"member {member.id} is on its way from {_text(member.assigned)} "
+                f"to {_text(member.target)}"
+            )
+    by_problem: dict[str, list[str]] = {}
+    for each in standings:
+        if each.problem is not None:
+            by_problem.setdefault(each.problem, []).append(str(each.partition))
+    said += [f"{first_few(places)}: {problem}" for problem, places in by_problem.items()]
+    return said
+
+
+def _names(group: Overview, *, full: bool) -> dict[str, str]:
+    members = group.members or ()
+    return {each.id: each.id for each in members} if full else labels(members)
+
+
+def _members(members: Iterable[Present], names: Mapping[str, str]) -> Table:
+    """Columns that say nothing are left out: a terminal is narrow."""
+    listed = sorted(members, key=lambda each: names[each.id])
+    table = empty_table("member")
+    clients = any(not names[each.id].startswith(each.client_id) for each in listed)
+    racks = any(each.rack for each in listed)
+    for title in ["client id"] * clients + ["host"] + ["rack"] * racks:
+        table.add_column(title, overflow="fold")
+    table.add_column("load", justify="right")
+    table.add_column("partitions", overflow="fold")
+    for each in listed:
+        cells = [names[each.id]]
+        cells += [each.client_id] * clients + [each.host] + [each.rack or UNKNOWN] * racks
+        cells += [str(len(each.assigned)), _text(each.assigned)]
+        table.add_row(*map(plain, cells))
+    return table
+
+
+def _subscriptions(members: Sequence[Present], names: Mapping[str, str]) -> list[str]:
+    """What they subscribe to: in one line where all do the same."""
+    by_topics: dict[str, list[str]] = {}
+    for each in members:
+        topics = ", ".join(sorted(each.topics)) or ("" if each.pattern else "nothing that is told")
+        pattern = f"pattern {each.pattern}" if each.pattern else ""
+        wanted = "; ".join(filter(None, (topics, pattern)))
+        by_topics.setdefault(wanted, []).append(names[each.id])
+    if len(by_topics) == 1:
+        return [f"subscribed: {next(iter(by_topics))}"]
+    return [
+        f"subscribed by {first_few(sorted(who))}: {what}" for what, who in sorted(by_topics.items())
+    ]
+
+
+def _offsets(standings: Iterable[Standing], names: Mapping[str, str]) -> Table:
+    table = empty_table("topic", "partition", "committed", "end", "lag", "behind", "owner")
+    for column in table.columns[1:-1]:
+        column.justify = "right"
+    for each in standings:
+        table.add_row(
+            plain(each.partition.topic),
+            str(each.partition.partition),
+            _number(None if each.committed is None else each.committed.offset),
+            _number(each.end),
+            _number(each.lag),
+            UNKNOWN if each.lag is None else behind(each),
+            plain(names.get(each.owner or "", UNKNOWN)),
+        )
+    return table
+
+
+def behind(standing: Standing) -> str:
+    """How old the first unread record is."""
+    if standing.lag is not None and standing.lag <= 0:
+        return "0s"
+    return UNKNOWN if standing.age is None else age_text(standing.age)
+
+
+def age_text(age: int) -> str:
+    """Two units are enough: ``3d4h``, ``1h5m``, ``12s``."""
+    for coarse, fine in ((86_400_000, 3_600_000), (3_600_000, 60_000), (0, 1_000)):
+        if age >= coarse:
+            return written(age // fine * fine)
+    return "0s"
+
+
+def _total(standings: Sequence[Standing]) -> str:
+    lag = sum(each.lag for each in standings if each.lag is not None)
+    said = [f"lag {lag:,} in all"]
+    ages = [each.age for each in standings if each.age is not None]
+    if ages:
+        said.append(f"up to {age_text(max(ages))} behind")
+    without = sum(each.committed is None for each in standings)
+    if without:
+        said.append(f"{count(without, 'partition')} without a committed offset")
+    return "; ".join(said)
+
+
+def _number(number: int | None) -> str:
+    return UNKNOWN if number is None else str(number)
+
+
+def _text(partitions: Partitions) -> str:
+    """``orders 0-2; payments 5``."""
+    by_topic = partitions.by_topic()
+    listed = [f"{topic} {ranges(sorted(by_topic[topic]))}" for topic in sorted(by_topic)]
+    return "; ".join(listed) or "nothing"
+
+
+def print_lags(rows: Sequence[tuple[Overview, Sequence[Standing]]], *, full: bool) -> None:
+    """Groups by their lag, each with its worst partition."""
+    screen = console()
+    if not rows:
+        screen.print("no group has committed anything")
+        return
+    table = empty_table("group", "state", "members", "lag", "behind", "worst partition", "owner")
+    for column in table.columns[2:5]:
+        column.justify = "right"
+    for group, standings in rows:
+        worst = worst_of(standings)
+        names = _names(group, full=full)
+        ages = [each.age for each in standings if each.age is not None]
+        table.add_row(
+            plain(group.group),
+            group.state or UNKNOWN,
+            UNKNOWN if group.members is None else str(len(group.members)),
+            str(lag_of(standings)),
+            age_text(max(ages)) if ages else "0s" if worst is None else UNKNOWN,
+            plain(UNKNOWN if worst is None else f"{worst.partition} ({worst.lag})"),
+            plain(names.get(worst.owner or "", UNKNOWN) if worst is not None else UNKNOWN),
+        )
+    screen.print(table)
+    for group, standings in rows:
+        for note in notes(group, standings) if group.members is not None else ():
+            screen.print(plain(f"note: {group.group}: {note}"))
+
+
+def lag_of(standings: Iterable[Standing]) -> int:
+    """Records that a group has still to read. An offset behind the end makes up for no other."""
+    return sum(max(each.lag, 0) for each in standings if each.lag is not None)
+
+
+def worst_of(standings: Iterable[Standing]) -> Standing | None:
+    """The partition with the largest lag; None if there is no lag."""
+    behind = [(each.lag, each) for each in standings if each.lag is not None and each.lag > 0]
+    return max(behind, key=lambda pair: pair[0], default=(0, None))[1]
+
+
+# JSON
+
+
+def group_json(group: Overview) -> dict[str, object]:
+    """A group without its offsets."""
+    return {
+        "group": group.group,
+        "state": group.state,
+        "type": group.kind or CLASSIC,
+        "protocol_type": group.protocol_type,
+        "strategy": group.strategy,
+        "epoch": group.epoch,
+        "coordinator": group.coordinator,
+        "members": None if group.members is None else list(map(_member_json, group.members)),
+    }
+
+
+def _member_json(member: Present) -> dict[str, object]:
+    return {
+        "id": member.id,
+        "static_id": member.static_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "rack": member.rack,
+        "topics": sorted(member.topics),
+        "pattern": member.pattern,
+        "owned_at_join": _listed(member.owned),
+        "generation": member.generation,
+        "assigned": _listed(member.assigned),
+        "target": None if member.target is None else _listed(member.target),
+        "problem": member.problem,
+    }
+
+
+def _listed(partitions: Partitions) -> dict[str, list[int]]:
+    by_topic = partitions.by_topic()
+    return {topic: sorted(by_topic[topic]) for topic in sorted(by_topic)}
+
+
+def standing_json(standing: Standing) -> dict[str, object]:
+    """How far a group is in one partition."""
+    committed = standing.committed
+    return {
+        **place_json(standing.partition),
+        "committed": None if committed is None else committed.offset,
+        "metadata": None if committed is None else committed.metadata,
+        "leader_epoch": None if committed is None else committed.leader_epoch,
+        "start": standing.start,
+        "end": standing.end,
+        "lag": standing.lag,
+        "lag_seconds": None if standing.age is None else standing.age / 1_000,
+        "owner": standing.owner,
+        "problem": standing.problem,
+    }
+
+
+def place_json(partition: TopicPartition) -> dict[str, object]:
+    """A partition."""
+    return {"topic": partition.topic, "partition": partition.partition}
