@@ -16,11 +16,11 @@ from rota.client.refresh import Refresher
 from rota.client.retry import Backoff
 from rota.client.version import api_name
 from rota.errors import (
-    AuthenticationFailed,
     AuthorizationFailed,
     Code,
     InputError,
     NotKafka,
+    Refused,
     RotaError,
     TimedOut,
     UnknownTopic,
@@ -267,7 +267,7 @@ class Client:
                 return found
             self._check_open()
             for error in failed:
-                if isinstance(error, AuthenticationFailed | InputError):
+                if isinstance(error, Refused | InputError):  # all brokers would say the same
                     raise error
             if all(map(_hopeless, failed)) or asyncio.get_running_loop().time() >= deadline:
                 raise _together(failed)
@@ -315,7 +315,7 @@ class Client:
 def _hopeless(error: RotaError) -> bool:
     """Would the same come out of another try?"""
     certain = isinstance(error, NotKafka) and error.certain
-    return certain or isinstance(error, AuthenticationFailed | InputError | Untrusted)
+    return certain or isinstance(error, Refused | InputError | Untrusted)
 
 
 def _together(failed: list[RotaError]) -> RotaError:
