@@ -208,7 +208,12 @@ async def _of_leaders(
     while left:
         topics = {each.topic for each in left}
         if failures or not topics <= client.metadata.topics.keys():
-            await client.refresh(topics, deadline=deadline)
+            try:
+                await client.refresh(topics, deadline=deadline)
+            except TimedOut as error:
+                if trouble:
+                    raise _given_up(trouble) from error
+                raise
         groups, trouble = _by_leader(client, left)
         rounds = await asyncio.gather(
             *(ask(node, looks) for node, looks in groups.items()), return_exceptions=True
@@ -226,7 +231,10 @@ async def _of_leaders(
         left = {each: whats[each] for each in trouble}
         if left:
             failures += 1
-            await _pause(client, failures, deadline, trouble)
+            pause = client.backoff.after(failures)
+            if asyncio.get_running_loop().time() + pause >= deadline:
+                raise _given_up(trouble)
+            await asyncio.sleep(pause)
     return {each: found[each] for each in whats}
 
 
@@ -250,20 +258,16 @@ def _by_leader(
     return groups, without
 
 
-async def _pause(
-    client: Client, failures: int, deadline: float, trouble: Mapping[TopicPartition, object]
-) -> None:
-    pause = client.backoff.after(failures)
-    if asyncio.get_running_loop().time() + pause < deadline:
-        return await asyncio.sleep(pause)
+def _given_up(trouble: Mapping[TopicPartition, object]) -> RotaError:
+    """The time is up; what is known of the reason."""
     unknown = [each for each, why in trouble.items() if why == Code.UNKNOWN_TOPIC_OR_PARTITION]
     if unknown:
         names = first_few([str(each) for each in unknown])
-        raise UnknownTopic(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {names}")
+        return UnknownTopic(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {names}")
     names = first_few([str(each) for each in trouble])
     why = next(iter(trouble.values()))
     last = f"error {why}" if isinstance(why, int) else str(why)
-    raise TimedOut(f"no offset of {names} in the time given; the last answer: {last}")
+    return TimedOut(f"no offset of {names} in the time given; the last answer: {last}")
 
 
 def _by_topic(
