@@ -33,21 +33,38 @@ class Cluster(ABC):
     secure: str
     ca: Path
     front: Proxy
-    data: Path = field(default_factory=Path)
+    data: Path
     """Where the broker behind the proxy keeps its logs."""
+    is_up: bool = True
 
     @property
     def cut_off(self) -> str:
         """The address of the proxy."""
         return f"127.0.0.1:{self.front.port}"
 
-    @abstractmethod
     def kill(self) -> None:
         """End the broker behind the proxy without a word."""
+        self._kill()
+        self.is_up = False
 
-    @abstractmethod
     def start(self) -> None:
         """Start it again, on the same port and what it has written."""
+        self._start()
+        self.is_up = True
+
+    def heal(self) -> None:
+        """It is well again, whatever was done to it."""
+        self.front.mend()
+        if self.is_up:
+            self.go_on()
+        else:
+            self.start()
+
+    @abstractmethod
+    def _kill(self) -> None: ...
+
+    @abstractmethod
+    def _start(self) -> None: ...
 
     @abstractmethod
     def pause(self) -> None:
@@ -64,10 +81,10 @@ class RotaCluster(Cluster):
 
     victim: BrokerProcess = field(kw_only=True)
 
-    def kill(self) -> None:
+    def _kill(self) -> None:
         self.victim.kill()
 
-    def start(self) -> None:
+    def _start(self) -> None:
         self.victim.start()
         self.victim.wait_until_ready()
 
@@ -84,10 +101,10 @@ class KafkaCluster(Cluster):
 
     victim: JavaBroker = field(kw_only=True)
 
-    def kill(self) -> None:
+    def _kill(self) -> None:
         self.victim.kill()
 
-    def start(self) -> None:
+    def _start(self) -> None:
         self.victim.restart()
 
     def pause(self) -> None:

@@ -8,12 +8,8 @@ import pytest
 
 from tests.consumer.cluster import Cluster, kafka_cluster, rota_cluster
 from tests.consumer.crew import Crew
+from tests.consumer.group import Scene
 from tests.java.launcher import Unavailable
-
-for module in ("group", "hands"):
-    pytest.register_assert_rewrite(f"tests.consumer.{module}")
-for kind in ("mix", "member", "topic", "presence", "position"):
-    pytest.register_assert_rewrite(f"tests.consumer.{kind}_case")
 
 
 @pytest.fixture(scope="session", params=["rota", "kafka"])
@@ -35,3 +31,10 @@ def crew() -> Iterator[Crew]:
     made = Crew()
     yield made
     made.close()
+
+
+@pytest.fixture
+def scene(cluster: Cluster, crew: Crew) -> Iterator[Scene]:
+    """A scene whose broker may be hurt; it is well again at the end."""
+    yield Scene(cluster, crew, cluster.cut_off)
+    cluster.heal()

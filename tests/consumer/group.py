@@ -278,7 +278,20 @@ class Group:
             for each in self.members.values()
         )
 
+    def read_since(self, since: int) -> set[TopicPartition]:
+        """The partitions of which records were handed out, since so many events."""
+        with self._lock:
+            later = self.history.events[since:]
+            return {each.partition for each in later if isinstance(each, Handed)}
+
     # The end
+
+    def abandon(self) -> None:
+        """End the processes that are left, whatever became of the group."""
+        for member in self.members.values():
+            if member.doomed is not None:
+                member.doomed.kill()
+        self.members.clear()
 
     def observe(self) -> dict[TopicPartition, int]:
         """The group's offsets as an admin sees them; they are held against the members' commits."""
