@@ -442,13 +442,14 @@ def test_a_topic_that_is_deleted_and_made_again(broker: Broker) -> None:
     asyncio.run(read())
 
 
-def test_a_partition_that_is_added_later(broker: Broker) -> None:
+def test_a_partition_that_is_added_later(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     later = TopicPartition("t", 3)
 
     async def read() -> None:
         async with Reader(broker.bootstrap_servers) as reader:
             reader.fetcher.assign([T0, later])
             assert await reader.poll(0.1) == []
+            assert caplog.messages == ["there is no partition t-3: t has 3"]
             broker.grow_topic("t", 4)
             fill(broker, later, 1)
             assert values(await reader.read(1)) == ["3.0"]

@@ -207,12 +207,13 @@ async def _of_leaders(
     failures = 0
     while left:
         await _know(client, left, failures, trouble, deadline)
+        before = trouble
         groups, trouble = _by_leader(client, left)
         rounds = await asyncio.gather(
             *(ask(node, looks) for node, looks in groups.items()), return_exceptions=True
         )
         for looks, result in zip(groups.values(), rounds, strict=True):
-            trouble |= _taken(looks, result, found)
+            trouble |= _taken(looks, result, found, before)
         left = {each: whats[each] for each in trouble}
         failures += 1
     return {each: found[each] for each in whats}
@@ -245,10 +246,12 @@ def _taken(
     looks: Mapping[TopicPartition, Look],
     result: Round[T] | BaseException,
     found: dict[TopicPartition, T],
+    before: Mapping[TopicPartition, object],
 ) -> dict[TopicPartition, object]:
     """Keeps what a leader has answered; gives those that are to be asked again, and why."""
     if isinstance(result, Unreachable):
-        return dict.fromkeys(looks, result)
+        # what was answered before says more than that the time is up
+        return {each: before.get(each) or result for each in looks}
     if isinstance(result, BaseException):
         raise result
     for error in result.refused.values():

@@ -14,6 +14,7 @@ than the limits comes all the same, alone.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 
@@ -28,11 +29,13 @@ from rota.consumer.lookup import AskCommitted, Lookup
 from rota.consumer.making import Deserializer
 from rota.consumer.position import Leader, Position, Positions, Stage
 from rota.consumer.record import Records
-from rota.errors import TimedOut
+from rota.errors import Code, TimedOut
 from rota.model import client as model
 from rota.model.client import ReadConfig
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition, first_few
+
+LOGGER = logging.getLogger("rota.consumer")
 
 
 class Fetcher:
@@ -80,6 +83,8 @@ class Fetcher:
         self._timer: asyncio.TimerHandle | None = None
         self._changed = False
         """There may be something to start."""
+        self._missing: set[TopicPartition] = set()
+        """Those that do not exist, as the log says."""
         self._refresh_at = 0.0
         self._refreshes = 0
         self._refreshing = False
@@ -281,6 +286,21 @@ class Fetcher:
                 concerned = [e.partition for e in self._positions if e.partition.topic == topic]
                 error = refusal(known.error, concerned[0], "to look up")
                 self._buffer.add_trouble(error, *concerned)
+        self._warn(metadata)
+
+    def _warn(self, metadata: Metadata) -> None:
+        """Says once of each partition that it is waited for: its name may be a mistake."""
+        missing = {e.partition for e in self._positions if e.leader is None}
+        for each in sorted(missing - self._missing):
+            known = metadata.topics.get(each.topic)
+            if known is not None and known.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                LOGGER.warning("there is no topic %r: %s waits for it", each.topic, each)
+            elif known is not None and not known.error and each.partition >= len(known.partitions):
+                count = len(known.partitions)
+                LOGGER.warning("there is no partition %s: %s has %d", each, each.topic, count)
+            else:
+                missing.discard(each)
+        self._missing = missing
 
     def _refresh(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         """Asks for metadata as long as somebody has no leader: less and less often."""
