@@ -25,9 +25,9 @@ PATIENCE = {
 }
 
 
-def create_topic(servers: str, partitions: int) -> None:
+def create_topic(servers: str, partitions: int, topic: str = TOPIC) -> None:
     admin = AdminClient({"bootstrap.servers": servers, **PATIENCE})
-    for future in admin.create_topics([NewTopic(TOPIC, partitions)]).values():
+    for future in admin.create_topics([NewTopic(topic, partitions)]).values():
         future.result(20)
 
 
@@ -59,10 +59,18 @@ class Writer(Client):
     """An idempotent producer with many batches under way."""
 
     def __init__(
-        self, number: int, seed: int, history: History, *, servers: str, partitions: int
+        self,
+        number: int,
+        seed: int,
+        history: History,
+        *,
+        servers: str,
+        partitions: int,
+        topic: str = TOPIC,
     ) -> None:
         super().__init__(number, seed, history)
         self.acknowledged = 0
+        self._topic = topic
         self._partitions = partitions
         self._open: dict[int, Written] = {}
         self._producer = Producer(
@@ -93,7 +101,7 @@ class Writer(Client):
         self._open[number] = Written(self.number, number, value, partition, began=time.monotonic())
         try:
             self._producer.produce(
-                TOPIC,
+                self._topic,
                 value.ljust(size),
                 partition=partition,
                 on_delivery=partial(self._delivered, number),
@@ -208,7 +216,7 @@ class Reader(Client):
         return max(found.offset, -1)
 
 
-def read_all(servers: str, partitions: int) -> Final:
+def read_all(servers: str, partitions: int, topic: str = TOPIC) -> Final:
     """Everything that is there, by a consumer that belongs to no group."""
     consumer = Consumer(
         {
@@ -221,7 +229,7 @@ def read_all(servers: str, partitions: int) -> Final:
     )
     found: dict[int, list[tuple[int, str]]] = {each: [] for each in range(partitions)}
     left = set(found)
-    consumer.assign([TopicPartition(TOPIC, each, 0) for each in found])
+    consumer.assign([TopicPartition(topic, each, 0) for each in found])
     try:
         end = time.monotonic() + 60
         while left and time.monotonic() < end:

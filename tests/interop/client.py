@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop.link import ROOT, Driver
+from tests.interop.link import ROOT, Driver, News
 from tests.java import broker as java_broker
 from tests.java.launcher import CACHE, HERE, Unavailable, fetch, require
 
@@ -37,9 +37,14 @@ class Client:
     """The version of the command-line tools that come with it."""
 
 
-def _python(module: str) -> Driver:
+def python_driver(module: str, news: News | None = None) -> Driver:
+    """A driver in the Python of these tests."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return Driver([sys.executable, "-m", f"tests.interop.driver.{module}"], path)
+    return Driver([sys.executable, "-m", module], path, news)
+
+
+def _python(module: str) -> Driver:
+    return python_driver(f"tests.interop.driver.{module}")
 
 
 @functools.cache
@@ -116,11 +121,12 @@ def java_classes(version: str) -> tuple[Path, Path]:
     return libs, classes
 
 
-def _java(version: str) -> Driver:
+def java_driver(version: str, news: News | None = None) -> Driver:
+    """A driver of the Java client of this version."""
     libs, classes = java_classes(version)
     flags = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
     path = os.pathsep.join([str(classes), f"{libs}/*"])
-    return Driver(["java", *flags, "-cp", path, "ClientDriver"])
+    return Driver(["java", *flags, "-cp", path, "ClientDriver"], news=news)
 
 
 @functools.cache
@@ -192,8 +198,8 @@ OLD = Client(
         "SASL SCRAM over TLS": REPEATED_NONCE,
     },
 )
-JAVA_3 = Client("Java 3.9", functools.partial(_java, "3.9"), ALL, tools="3.9")
-JAVA_4 = Client("Java 4.3", functools.partial(_java, "4.3"), ALL, tools="4.3")
+JAVA_3 = Client("Java 3.9", functools.partial(java_driver, "3.9"), ALL, tools="3.9")
+JAVA_4 = Client("Java 4.3", functools.partial(java_driver, "4.3"), ALL, tools="4.3")
 FRANZ = Client("franz-go", _franz, ALL, leader_rejoins=True)
 
 CLIENTS = (KAFKA_PYTHON, AIOKAFKA, CONFLUENT, OLD, JAVA_3, JAVA_4, FRANZ)

@@ -93,9 +93,9 @@ def real_kafka(folder: Path) -> Iterator[Cluster]:
     *ports, controller = free_ports(5)
     places = {name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)}
     shown = ",".join(f"{name}://{place}" for name, place in places.items())
-    broker = JavaBroker(folder, {**SETTINGS, **_listeners(shown, controller), **_security(own)})
+    broker = JavaBroker(folder, {**SETTINGS, **_listeners(shown, controller), **security(own)})
     try:
-        _add_scram(places["PLAINTEXT"])
+        add_scram(places["PLAINTEXT"])
         yield Cluster(
             plain=places["PLAINTEXT"],
             tls=places["SSL"],
@@ -119,7 +119,8 @@ def _listeners(shown: str, controller: int) -> Mapping[str, str]:
     }
 
 
-def _security(own: Path) -> Mapping[str, str]:
+def security(own: Path) -> Mapping[str, str]:
+    """What a Kafka with TLS and SASL is told."""
     settings = {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(own),
@@ -138,7 +139,8 @@ def _security(own: Path) -> Mapping[str, str]:
     return settings
 
 
-def _add_scram(servers: str) -> None:
+def add_scram(servers: str) -> None:
+    """Tell a Kafka the user's password."""
     admin = AdminClient({"bootstrap.servers": servers})
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         wanted: list[UserScramCredentialAlteration] = [

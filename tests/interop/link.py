@@ -8,13 +8,15 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 ROOT = Path(__file__).parents[2]
+News: TypeAlias = Callable[[dict[str, Any]], None]
+"""Hears what happens to members, as it happens."""
 PATIENCE = 90
 """Longer than a driver's own, so that the driver's words are heard."""
 
@@ -26,7 +28,13 @@ class Refused(Exception):
 class Driver:
     """A client library in a process of its own."""
 
-    def __init__(self, command: Sequence[str], path: str = str(ROOT)) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        path: str = str(ROOT),
+        news: News | None = None,
+    ) -> None:
+        self._news = news
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in kill
         self._process = subprocess.Popen(
             command,
@@ -46,7 +54,13 @@ class Driver:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
+            if not line.endswith("\n"):
+                break  # it was killed in the middle of a word
             answer = json.loads(line)
+            if "id" not in answer:
+                assert self._news is not None
+                self._news(answer)
+                continue
             waiting = self._waiting.pop(answer["id"])
             if answer.get("error"):
                 waiting.set_exception(Refused(answer["error"]))
@@ -65,6 +79,11 @@ class Driver:
             self._process.stdin.write(json.dumps({"id": number, "op": op, **fields}) + "\n")
             self._process.stdin.flush()
         return done.result(PATIENCE)
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
 
     def said(self) -> str:
         """The end of what the library has logged."""

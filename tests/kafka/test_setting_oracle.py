@@ -24,6 +24,7 @@ CASES = 3_000
 HIGHEST = {Kind.INT: INT, Kind.LONG: LONG}
 
 BEYOND = {
+    "assign.budget.ms": "Rota's own",
     "deserializer.encoding": "read by Kafka's StringDeserializer, not by the consumer",
     "key.deserializer.encoding": "read by Kafka's StringDeserializer, not by the consumer",
     "value.deserializer.encoding": "read by Kafka's StringDeserializer, not by the consumer",

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.assignors.registry import resolve_all
-from rota.errors import Code
+from rota.errors import Code, Refused
 from rota.formats import assignment, subscription
 from rota.member.event import (
     Answered,
@@ -48,6 +48,8 @@ from rota.model.membership import Assignment, Subscription
 from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import (
     CommitReply,
+    DescribedGroup,
+    DescribeGroupsReply,
     HeartbeatReply,
     JoinedMember,
     JoinReply,
@@ -55,7 +57,15 @@ from rota.model.reply import (
     Reply,
     SyncReply,
 )
-from rota.model.request import CommitOffsets, Heartbeat, Join, Leave, Request, Sync
+from rota.model.request import (
+    CommitOffsets,
+    DescribeGroups,
+    Heartbeat,
+    Join,
+    Leave,
+    Request,
+    Sync,
+)
 from rota.model.topic import Cluster, Partitions, TopicPartition
 
 STRATEGIES = ("range", "cooperative-sticky", "range,cooperative-sticky", "sticky")
@@ -188,7 +198,12 @@ class Chaos:
     def fail(self) -> None:
         number = self.random.choice(sorted(self.requests))
         del self.requests[number]
-        self.give(RequestFailed(number))
+        self.give(RequestFailed(number, self.refusal()))
+
+    def refusal(self) -> Exception | None:
+        """Now and then, what fails would fail again."""
+        text = "no permission" if self.random.random() < 0.3 else None
+        return None if text is None else Refused(Code.GROUP_AUTHORIZATION_FAILED, text)
 
     def repeat(self) -> None:
         """An answer that came before comes again."""
@@ -212,6 +227,8 @@ class Chaos:
                 return HeartbeatReply(code=code)
             case CommitOffsets(offsets=offsets):
                 return CommitReply(codes={one: self.code() for one in offsets})
+            case DescribeGroups():
+                return DescribeGroupsReply(groups=(DescribedGroup(group="g", code=code),))
             case _:
                 return LeaveReply(code=code)
 
@@ -248,9 +265,8 @@ class Chaos:
 
     def find(self) -> None:
         self.finding = False
-        self.give(
-            self.random.choice((CoordinatorFound(), CoordinatorFound(), CoordinatorMissing()))
-        )
+        missing = CoordinatorMissing(self.refusal())
+        self.give(self.random.choice((CoordinatorFound(), CoordinatorFound(), missing)))
 
     def metadata(self) -> None:
         self.asked_metadata = False
@@ -336,6 +352,8 @@ class Chaos:
                 reply = CommitReply(codes=dict.fromkeys(offsets, Code.NONE))
             case Leave():
                 reply = LeaveReply()
+            case DescribeGroups():
+                reply = DescribeGroupsReply(groups=())
             case _:
                 pass
         self.give(Answered(number, reply))

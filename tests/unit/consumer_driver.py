@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from rota.assignors.interface import Assignor
 from rota.assignors.registry import resolve_all
 from rota.consumer.driver import Driver
 from rota.member.event import (
@@ -48,7 +49,7 @@ class Application:
         bootstrap: str,
         *,
         topics: Mapping[str, int] | None = None,
-        strategies: str = "range",
+        strategies: str | Sequence[Assignor] = "range",
         client: Mapping[str, object] | None = None,
         **member: object,
     ) -> None:
@@ -58,12 +59,15 @@ class Application:
         member = {"group": "g", "auto_commit": False, **FAST, **member}
         self.topics = dict(topics or {"t": 4})
         self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.failure: Exception | None = None
+        """Raised in place of the positions."""
+        self.listener: Callable[[CallListener], object] = bool
         self.bell = threading.Event()
         self.driver = Driver(
             ClientConfig(bootstrap=(Address(host, int(port)),), **connect),  # type: ignore[arg-type]
             MemberConfig(**member),  # type: ignore[arg-type]
-            resolve_all(strategies),
-            lambda: self.consumed,
+            resolve_all(strategies) if isinstance(strategies, str) else strategies,
+            self._consumed,
             self.bell.set,
         )
         self.log: list[Command] = []
@@ -145,6 +149,7 @@ class Application:
                 case SetAssignment(partitions):
                     self.owned = partitions
                 case CallListener(number):
+                    self.listener(command)
                     self.driver.tell(ListenerReturned(number))
                 case RequestMetadata():
                     self.driver.tell(MetadataUpdated(Cluster(self.topics)))
@@ -158,6 +163,11 @@ class Application:
                     pass
                 case _:
                     raise AssertionError(f"not for an application: {command}")
+
+    def _consumed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        if self.failure is not None:
+            raise self.failure
+        return self.consumed
 
     # How it stands
 

@@ -80,6 +80,7 @@ def test_texts_and_flags_have_kafkas_keys() -> None:
         "group.instance.id",
         "client.rack",
         "enable.auto.commit",
+        "exclude.internal.topics",
     ]
 
 

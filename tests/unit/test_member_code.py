@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from rota.errors import (
+    AuthorizationFailed,
     Code,
     CommitFailed,
     Fenced,
@@ -14,6 +15,7 @@ from rota.errors import (
     InconsistentProtocol,
     RebalanceInProgress,
     RetriableCommitFailed,
+    RotaError,
 )
 from rota.member.event import (
     Call,
@@ -151,7 +153,8 @@ def test_join_refused_for_good_is_told_and_tried_by_the_next_poll(code: Code) ->
     member = joining()
     commands = member.answer(Join, JoinReply(code=code))
     (error,) = raised(commands)
-    assert isinstance(error, GroupError)
+    assert isinstance(error, GroupError | AuthorizationFailed)
+    assert isinstance(error, AuthorizationFailed) == (code == Code.GROUP_AUTHORIZATION_FAILED)
     assert error.code == code
     assert not member.open
     assert not requests(member.end_poll())
@@ -335,7 +338,7 @@ FATAL_FOR_SYNC = [
 def test_sync_refused_for_good_is_told(code: Code) -> None:
     member = syncing()
     (error,) = raised(member.answer(Sync, SyncReply(code=code)))
-    assert isinstance(error, GroupError)
+    assert isinstance(error, GroupError | AuthorizationFailed)
     assert error.code == code
     member.end_poll()
     assert [type(request) for request in requests(member.poll())] == [Join]
@@ -447,7 +450,9 @@ def test_a_leave_that_was_refused_is_noted(code: Code) -> None:
 
 # Commit
 
-ENDS: dict[Code, type[GroupError]] = {
+ENDS: dict[Code, type[RotaError]] = {
+    Code.TOPIC_AUTHORIZATION_FAILED: AuthorizationFailed,
+    Code.GROUP_AUTHORIZATION_FAILED: AuthorizationFailed,
     Code.ILLEGAL_GENERATION: CommitFailed,
     Code.UNKNOWN_MEMBER_ID: CommitFailed,
     Code.REBALANCE_IN_PROGRESS: RebalanceInProgress,
@@ -467,8 +472,9 @@ def test_asynchronous_commits(code: Code) -> None:
     member.commit(1, at(t0_0=5))
     commands = member.answer_commit(code)
     assert bool(of(CallInterceptors, commands)) == (code == Code.NONE)
+    (done,) = of(RunCallback, commands)
     member.end_poll()
-    (done,) = of(RunCallback, member.poll())
+    member.poll()
     expected = ENDS.get(code, RetriableCommitFailed if code in MAY_PASS else GroupError)
     assert type(done.error) is (type(None) if code == Code.NONE else expected)
     lost = {Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID}

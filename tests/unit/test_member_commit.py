@@ -159,6 +159,13 @@ def test_callbacks_run_when_the_application_comes_by() -> None:
     assert ends(member.poll()) == []
 
 
+def test_one_that_is_inside_a_poll_need_not_wait_for_the_next() -> None:
+    member = stable()
+    member.poll()
+    member.commit(1, A)
+    assert ends(member.answer_commit()) == [RunCallback(1, A)]
+
+
 def test_the_next_commit_is_an_occasion_too() -> None:
     member = stable()
     member.commit(1, A)
@@ -304,10 +311,10 @@ def test_an_answer_overtaken_by_a_rebalance_does_not_harm_it(code: Code) -> None
     member.poll()
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-1")
-    member.answer_commit(code)
+    (done,) = of(RunCallback, member.answer_commit(code))
     member.end_poll()
     assert (member.state, member.machine.generation) == (State.STABLE, 2)
-    (done,) = of(RunCallback, member.poll())
+    member.poll()
     assert isinstance(done.error, CommitFailed)
     assert not member.under_way(Join)
 

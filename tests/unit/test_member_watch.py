@@ -257,6 +257,14 @@ def test_a_pattern_does_not_match_kafkas_own_topics() -> None:
     assert subscribed(member).topics == ("t0",)
 
 
+def test_but_it_does_if_exclude_internal_topics_is_false() -> None:
+    partitions = {"t0": 1, "__consumer_offsets": 50}
+    member = Driver(pattern=".*", partitions=partitions, exclude_internal=False)
+    member.poll()
+    member.found()
+    assert subscribed(member).topics == ("__consumer_offsets", "t0")
+
+
 @pytest.mark.parametrize(
     "pattern", ["[", "a{99999999999999}", "(" * 5_000 + ")" * 5_000], ids=lambda one: one[:9]
 )

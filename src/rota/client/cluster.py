@@ -9,20 +9,21 @@ from functools import partial
 
 from rota.client import race
 from rota.client.connection import Connection, Means
-from rota.client.coordinator import Coordinator, Coordinators
+from rota.client.coordinator import Coordinator, Coordinators, name_of
 from rota.client.metadata import Metadata, Node
 from rota.client.peer import Peer
 from rota.client.refresh import Refresher
-from rota.client.retry import Backoff
+from rota.client.retry import Backoff, hopeless
 from rota.client.version import api_name
 from rota.errors import (
-    AuthenticationFailed,
+    AuthorizationFailed,
+    Code,
     InputError,
-    NotKafka,
+    Refused,
     RotaError,
     TimedOut,
+    UnknownTopic,
     Unreachable,
-    Untrusted,
 )
 from rota.model.client import Address, ClientConfig
 from rota.model.topic import TopicPartition
@@ -167,21 +168,38 @@ class Client:
     async def leader(self, tp: TopicPartition, deadline: float) -> int:
         """The broker that leads a partition, as soon as one is known.
 
-        :raises TimedOut: none is, in the time given
+        :raises AuthorizationFailed: no permission for the topic
+        :raises UnknownTopic: a topic cannot have this name
+        :raises TimedOut: there is none in the time given
         """
         failures = 0
         while (found := self.metadata.leader(tp)) is None:
+            problem = f"{tp} has no leader{self._told(tp.topic)}"
+            pause = self.backoff.after(failures)
+            if failures and asyncio.get_running_loop().time() + pause >= deadline:
+                raise TimedOut(f"{problem}, in the time given")
+            await asyncio.sleep(pause)
             failures += 1
-            if failures > 1:
-                await self._pause(failures - 1, deadline, f"{tp} has no leader")
-            await self.refresh((tp.topic,), deadline=deadline)
+            try:
+                await self.refresh((tp.topic,), deadline=deadline)
+            except TimedOut as error:
+                raise TimedOut(f"{problem}: {error}") from error
         return found
 
-    async def _pause(self, failures: int, deadline: float, problem: str) -> None:
-        pause = self.backoff.after(failures)
-        if asyncio.get_running_loop().time() + pause >= deadline:
-            raise TimedOut(f"{problem}, in the time given")
-        await asyncio.sleep(pause)
+    def _told(self, name: str) -> str:
+        """What is wrong with a topic, for who waits for it."""
+        topic = self.metadata.topics.get(name)
+        match Code.NONE if topic is None else topic.error:
+            case Code.NONE:
+                return ""
+            case Code.TOPIC_AUTHORIZATION_FAILED as code:
+                raise AuthorizationFailed(Code(code), f"no permission for topic {name!r}")
+            case Code.INVALID_TOPIC_EXCEPTION as code:
+                raise UnknownTopic(Code(code), f"{name!r} is no name that a topic can have")
+            case Code.UNKNOWN_TOPIC_OR_PARTITION:
+                return f": there is no topic {name!r}"
+            case code:
+                return f": {name_of(code)}"
 
     # Coordinators
 
@@ -245,10 +263,11 @@ class Client:
             )
             if found is not None:
                 return found
+            self._check_open()
             for error in failed:
-                if isinstance(error, AuthenticationFailed | InputError):
+                if isinstance(error, Refused | InputError):  # all brokers would say the same
                     raise error
-            if all(map(_hopeless, failed)) or asyncio.get_running_loop().time() >= deadline:
+            if all(map(hopeless, failed)) or asyncio.get_running_loop().time() >= deadline:
                 raise _together(failed)
 
     def _candidates(self) -> list[Peer]:
@@ -282,19 +301,13 @@ class Client:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RotaError("the client is closed")
+            raise Unreachable("this client is closed")
 
     async def close(self) -> None:
         """Closes all connections; what is under way fails."""
         self._closed = True
         await self._refresher.close()
         await asyncio.gather(*(each.close() for each in self._peers.values()))
-
-
-def _hopeless(error: RotaError) -> bool:
-    """Would the same come out of another try?"""
-    certain = isinstance(error, NotKafka) and error.certain
-    return certain or isinstance(error, AuthenticationFailed | InputError | Untrusted)
 
 
 def _together(failed: list[RotaError]) -> RotaError:
@@ -304,4 +317,4 @@ def _together(failed: list[RotaError]) -> RotaError:
     text = f"no broker can be reached: {'; '.join(dict.fromkeys(map(str, failed)))}"
     kind = type(failed[0])
     same = all(type(each) is kind for each in failed)
-    return kind(text) if same and (kind is TimedOut or _hopeless(failed[0])) else Unreachable(text)
+    return kind(text) if same and (kind is TimedOut or hopeless(failed[0])) else Unreachable(text)

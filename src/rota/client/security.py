@@ -17,12 +17,38 @@ _PEM = b"-----BEGIN "
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 
 
-def tls(values: Mapping[str, object]) -> Tls:
-    """How to speak TLS.
+def access(values: dict[str, object]) -> tuple[Tls | None, Login | None, list[str]]:
+    """TLS and log-in as ``security.protocol`` wants them, and warnings.
 
-    :raises InputError: a store is not PEM, or what is given does not fit together
+    What it does not want is taken out.
+
+    :raises InputError: what is given does not fit together, or cannot be done
     :raises Unreachable: a file cannot be read
     """
+    protocol = str(values.get("security.protocol", "PLAINTEXT"))
+    warnings = []
+    for part, wanted in (("ssl", protocol.endswith("SSL")), ("sasl", protocol.startswith("SASL"))):
+        spare = [name for name in values if name.startswith(f"{part}.")]
+        if spare and not wanted:
+            warnings.append(
+                f"{', '.join(spare)}: without effect while security.protocol is {protocol}"
+            )
+            for name in spare:
+                del values[name]
+    tls = _tls(values) if protocol.endswith("SSL") else None
+    login = None
+    if protocol.startswith("SASL"):
+        login, more = _login(values)
+        warnings.extend(more)
+        if tls is None and login.mechanism == "PLAIN":
+            warnings.append(
+                "security.protocol: SASL_PLAINTEXT with sasl.mechanism PLAIN sends the password as "
+                "it is; SASL_SSL or SCRAM would not"
+            )
+    return tls, login, warnings
+
+
+def _tls(values: Mapping[str, object]) -> Tls:
     versions = tuple(map(str, values.get("ssl.enabled.protocols", TLS_VERSIONS)))  # type: ignore[call-overload]
     unknown = [name for name in versions if name not in TLS_VERSIONS]
     if unknown or not versions:
@@ -52,11 +78,7 @@ def tls(values: Mapping[str, object]) -> Tls:
     )
 
 
-def login(values: Mapping[str, object]) -> tuple[Login, tuple[str, ...]]:
-    """Who logs in, and warnings.
-
-    :raises InputError: by a mechanism that Rota does not have, or without name and password
-    """
+def _login(values: Mapping[str, object]) -> tuple[Login, tuple[str, ...]]:
     mechanism = str(values.get("sasl.mechanism", "GSSAPI"))
     if mechanism not in jaas.MODULES:
         known = ", ".join(jaas.MODULES)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rota.assignors import registry
 from rota.assignors.interface import Assignor
@@ -22,13 +22,12 @@ from rota.model.client import (
     LATEST,
     NONE,
     ClientConfig,
-    Login,
     ReadConfig,
-    Tls,
 )
 from rota.model.config import MemberConfig
 from rota.model.naming import misname
 from rota.model.text import shortened
+from rota.plan import DEFAULT_BUDGET_MS, Budget
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -78,8 +77,8 @@ def read(given: Mapping[str, object]) -> Settings:
     :raises Unreachable: a file that one of them names cannot be read
     """
     values = _parsed(given)
-    tls, login, warnings = _security(values)
-    warnings += _judged(values)
+    tls, login, warnings = security.access(values)
+    warnings += judged(values)
     _complete(values)
     bootstrap = address.addresses(_list(values, "bootstrap.servers"))
     client = _config(ClientConfig, values, bootstrap=bootstrap, tls=tls, login=login)
@@ -111,32 +110,7 @@ def _parsed(given: Mapping[str, object]) -> dict[str, object]:
     return values
 
 
-def _security(values: dict[str, object]) -> tuple[Tls | None, Login | None, list[str]]:
-    """TLS and log-in as ``security.protocol`` wants them. What it does not want is taken out."""
-    protocol = str(values.get("security.protocol", "PLAINTEXT"))
-    warnings = []
-    for part, wanted in (("ssl", protocol.endswith("SSL")), ("sasl", protocol.startswith("SASL"))):
-        spare = [name for name in values if name.startswith(f"{part}.")]
-        if spare and not wanted:
-            warnings.append(
-                f"{', '.join(spare)}: without effect while security.protocol is {protocol}"
-            )
-            for name in spare:
-                del values[name]
-    tls = security.tls(values) if protocol.endswith("SSL") else None
-    login = None
-    if protocol.startswith("SASL"):
-        login, more = security.login(values)
-        warnings.extend(more)
-        if tls is None and login.mechanism == "PLAIN":
-            warnings.append(
-                "security.protocol: SASL_PLAINTEXT with sasl.mechanism PLAIN sends the password as "
-                "it is; SASL_SSL or SCRAM would not"
-            )
-    return tls, login, warnings
-
-
-def _judged(values: Mapping[str, object]) -> list[str]:
+def judged(values: Mapping[str, object]) -> list[str]:
     """Warnings of what is without effect.
 
     :raises InputError: something is asked for that Rota cannot do
@@ -212,7 +186,8 @@ def _strategies(values: Mapping[str, object]) -> tuple[Assignor, ...]:
     name = "partition.assignment.strategy"
     try:
         given: Any = list(_list(values, name)) if name in values else registry.DEFAULT_LIST
-        return registry.resolve_all(given)
+        budget = Budget(cast("int", values.get("assign.budget.ms", DEFAULT_BUDGET_MS)))
+        return registry.resolve_all(given, budget=budget)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error
 

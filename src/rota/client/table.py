@@ -15,6 +15,7 @@ from typing import Any
 from rota.client.key import REQUIRED, Fate, Key, Kind
 from rota.model.client import TLS_VERSIONS, ClientConfig, ReadConfig
 from rota.model.config import INT, MemberConfig
+from rota.plan import DEFAULT_BUDGET_MS
 
 _ABOUT: Mapping[str, str] = {
     "allow.auto.create.topics": "Whether asking for a topic that is missing may create it, if the "
@@ -130,6 +131,15 @@ def _own() -> Iterator[Key]:
         default=("range", "cooperative-sticky"),
         about="Strategies in order of preference: names, Java's class names, your own as "
         "`package.module:Class`, classes or instances.",
+    )
+    yield Key(
+        name="assign.budget.ms",
+        kind=Kind.INT,
+        default=DEFAULT_BUDGET_MS,
+        least=0,
+        most=INT,
+        about="Rota's own: how long a strategy of the sticky family, on the group's leader, may "
+        "look for fewer moves.",
     )
     yield Key(
         name="group.protocol",

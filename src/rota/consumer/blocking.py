@@ -41,7 +41,11 @@ class BlockingConsumer:
         :raises InputError: a setting is unknown or wrong; names it
         """
         self._loop = PrivateLoop()
-        self._consumer = Consumer(config, call=self._loop.call_outside)
+        try:
+            self._consumer = Consumer(config, call=self._loop.call_outside)
+        except BaseException:
+            self._loop.close()
+            raise
         self._core = self._consumer.core
 
     def subscribe(
@@ -75,7 +79,9 @@ class BlockingConsumer:
     def poll(self, timeout: float = POLL_TIMEOUT, max_records: int | None = None) -> Records:
         """Records as soon as there are some; none after so many seconds."""
         found = self._core.poll_now(partial(self._core.take, max_records))
-        return found or self._loop.run(self._consumer.poll(timeout, max_records))
+        if found is not None:
+            return self._core.intercepted(found)
+        return self._loop.run(self._consumer.poll(timeout, max_records))
 
     def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
         """The same in columns: all that has been fetched, a batch for each partition's answer."""
@@ -92,7 +98,7 @@ class BlockingConsumer:
                 yield record
             found = core.poll_now(core.take)
             if found is not None:
-                flow.refill(found)
+                flow.refill(core.intercepted(found))
             elif not core.is_closed:
                 self._loop.run(core.refill())
 
@@ -186,7 +192,7 @@ class BlockingConsumer:
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Commits if that is automatic, leaves the group, closes connections."""
-        if not self._core.is_closed:
+        if not self._core.is_closing:
             try:
                 self._loop.run(self._consumer.close(timeout))
             finally:

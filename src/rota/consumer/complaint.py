@@ -39,6 +39,6 @@ class Complaint:
     def settle(self) -> None:
         """It is over."""
         if self._since is not None:
-            LOGGER.warning("%s for %.1f s, now over", self.about, time.monotonic() - self._since)
+            LOGGER.info("%s for %.1f s, now over", self.about, time.monotonic() - self._since)
         self._since = None
         self._failures = 0

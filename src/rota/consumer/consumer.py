@@ -123,7 +123,7 @@ class Consumer:
         :param max_records: at most so many, in place of ``max.poll.records``
         """
         found = await self.core.poll(timeout, partial(self.core.take, max_records))
-        return Records({}) if found is None else found
+        return Records({}) if found is None else self.core.intercepted(found)
 
     async def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
         """The same in columns: all that has been fetched, a batch for each partition's answer.

@@ -72,6 +72,8 @@ class Core:
         self._commit_due = 0
         """When the next automatic commit of such an assignment is due, in the driver's time."""
         self._is_polling = False
+        self.is_closing = False
+        """Only what a listener does while the consumer says good-bye is still allowed."""
         self.is_closed = False
         self._is_interrupted = False
 
@@ -99,11 +101,13 @@ class Core:
         assert membership is not None
         self.flow.drain()
         membership.driver.tell(Unsubscribed())
-        while membership.driver.machine.is_unsubscribing:
+        machine = membership.driver.machine
+        while True:
             await membership.attend()
-            await self.bell.wait(FOREVER, self._is_due_but_for_records)
+            if not machine.is_unsubscribing:
+                break
+            await self.bell.wait(FOREVER, lambda: membership.is_due)
         self.is_subscribed = False
-        await membership.attend()
 
     # Polling
 
@@ -111,7 +115,7 @@ class Core:
         """Takes the next records for a loop over the consumer, if they come soon."""
         found = await self.poll(POLL_TIMEOUT, self.take)
         if found is not None:
-            self.flow.refill(found)
+            self.flow.refill(self.intercepted(found))
 
     async def poll(self, timeout: float, take: Callable[[], T | None]) -> T | None:
         """Takes as soon as there is something to take; None if that takes too long."""
@@ -136,28 +140,32 @@ class Core:
             return None
         with self._alone():
             self._tell_poll(PollBegan())
-            # if so, the poll goes on in the loop
+            # if something is to be done first, the poll goes on in the loop
             return None if self._is_due_but_for_records() else self._take_in_poll(take)
 
     def _take_in_poll(self, take: Callable[[], T | None]) -> T | None:
         """Takes records, and ends the poll by it: a commit of the member's own in between would
-        cover what the application has not seen.
+        cover what the application has not seen. Nothing is taken if the member has said something
+        meanwhile: it may be that a partition is to be withheld, or another's.
         """
         with self.lock():
+            if self.membership is not None and self.membership.is_due:
+                return None
             found = take()
             if found is not None:
                 self._tell_poll(PollEnded())
         return found
 
     def take(self, max_records: int | None = None) -> Records | None:
-        """What may be handed out now, if anything."""
+        """What may be handed out now, if anything; first what is left of a loop."""
         most = self.settings.read.max_records if max_records is None else max_records
-        records = self.flow.drain() or self.fetcher.take(
-            most
-        )  # first those of a loop that was left
-        for interceptor in self.settings.interceptors if records else ():
+        return self.flow.drain() or self.fetcher.take(most) or None
+
+    def intercepted(self, records: Records) -> Records:
+        """What the interceptors let the application see."""
+        for interceptor in self.settings.interceptors:
             records = told("on_consume", interceptor.on_consume, records) or records
-        return records or None
+        return records
 
     def take_batches(self) -> list[Batch] | None:
         """The same in columns."""
@@ -174,8 +182,12 @@ class Core:
         await membership.attend_to_commits()
         while not membership.has_ended(number):
             self.check_interrupted()
-            await self.bell.wait(FOREVER, self._is_due_but_for_records)
+            await self.bell.wait(FOREVER, self._has_commit_news)
             await membership.attend_to_commits()
+
+    def _has_commit_news(self) -> bool:
+        membership = self.membership
+        return self._is_interrupted or (membership is not None and membership.has_commit_news)
 
     # Inside
 
@@ -183,7 +195,7 @@ class Core:
     def _alone(self) -> Iterator[None]:
         """One poll at a time, and none inside a listener."""
         self.check_open()
-        if self._is_polling:
+        if self._is_polling or self.is_closing:
             raise InputError("poll: this consumer is inside a poll already")
         self._is_polling = True
         try:
@@ -319,11 +331,12 @@ class Core:
 
     async def close(self, timeout: float) -> None:
         """Says good-bye to the group, then closes everything, whatever goes wrong."""
-        if self.is_closed:
+        if self.is_closing:
             return
-        self.is_closed = True
+        self.is_closing = True
         self.flow.drain()
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._set_closed)
             for interceptor in self.settings.interceptors:
                 stack.callback(told, "close", _closing(interceptor), None)
             stack.push_async_callback(self.client.close)
@@ -332,6 +345,9 @@ class Core:
             if self.membership is not None:
                 stack.callback(self.membership.driver.stop)
                 await self._say_goodbye(self.membership, timeout)
+
+    def _set_closed(self) -> None:
+        self.is_closed = True
 
     async def _say_goodbye(self, membership: Membership, timeout: float) -> None:
         if not membership.driver.is_started:

@@ -153,4 +153,6 @@ class Lookup:
 
 def passing(error: Exception) -> bool:
     """It may be gone by itself: brokers come back, and partitions get new leaders."""
-    return isinstance(error, Unreachable) and not isinstance(error, NotKafka | Untrusted)
+    if isinstance(error, NotKafka):  # a proxy before a broker that is down hangs up at once
+        return not error.certain
+    return isinstance(error, Unreachable) and not isinstance(error, Untrusted)

@@ -88,6 +88,11 @@ class Membership:
         """Something waits to be done."""
         return bool(self.driver.inbox)
 
+    @property
+    def has_commit_news(self) -> bool:
+        """Something that belongs to commits waits to be done."""
+        return any(isinstance(command, CommitNews) for command in list(self.driver.inbox))
+
     async def attend(self) -> None:
         """Does all that waits.
 

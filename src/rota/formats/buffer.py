@@ -19,7 +19,7 @@ ROOM = 16
 class Buffer:
     """Byte strings as one, with room behind the last so that a number may be read at any offset."""
 
-    __slots__ = ("data", "int16", "int32", "int64", "little", "size", "uint8", "word")
+    __slots__ = ("data", "int16", "int32", "int64", "little", "pair", "size", "uint8", "word")
 
     def __init__(self, pieces: Iterable[Bytes]) -> None:
         self.data = b"".join([*pieces, bytes(ROOM)])
@@ -30,6 +30,7 @@ class Buffer:
         self.int64: Int64Array = self.at_any_offset(">i8")
         self.word: npt.NDArray[np.uint64] = self.at_any_offset(">u8")
         self.little: npt.NDArray[np.uint64] = self.at_any_offset("<u8")
+        self.pair: npt.NDArray[np.uint16] = self.at_any_offset("<u2")
 
     def at_any_offset(self, kind: npt.DTypeLike) -> npt.NDArray[Any]:
         """A value of this kind for every offset at which one fits."""

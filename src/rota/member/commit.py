@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from rota.errors import (
+    AuthorizationFailed,
     Code,
     CommitFailed,
     Fenced,
     GroupError,
     RebalanceInProgress,
     RetriableCommitFailed,
+    RotaError,
 )
 from rota.member.event import (
     CallInterceptors,
@@ -30,7 +32,7 @@ from rota.member.event import (
     RunCallback,
     Timer,
 )
-from rota.member.refusal import code_name
+from rota.member.refusal import code_name, refused_for_good
 from rota.member.session import NOBODY, Identity, Session
 from rota.member.state import State
 from rota.member.watch import Watch
@@ -228,7 +230,7 @@ class Commits:
     def _of(self, number: int) -> Commit | None:
         return next((one for one in self._active if one.request == number), None)
 
-    def _judge(self, reply: CommitReply, sender: Identity) -> GroupError | None:
+    def _judge(self, reply: CommitReply, sender: Identity) -> RotaError | None:
         """The first partition that was refused decides, as in Kafka."""
         refused = {at: code for at, code in sorted(reply.codes.items()) if code != Code.NONE}
         forbidden = sorted(
@@ -238,12 +240,14 @@ class Commits:
             if code != Code.TOPIC_AUTHORIZATION_FAILED:
                 return self._error(at, code, sender)
         if forbidden:
-            code = Code.TOPIC_AUTHORIZATION_FAILED
-            return GroupError(f"not allowed to commit for {', '.join(forbidden)}", code)
+            return AuthorizationFailed(
+                Code.TOPIC_AUTHORIZATION_FAILED,
+                f"no permission to commit for {', '.join(forbidden)}",
+            )
         self.session.succeeded()
         return None
 
-    def _error(self, at: TopicPartition, code: int, sender: Identity) -> GroupError:
+    def _error(self, at: TopicPartition, code: int, sender: Identity) -> RotaError:
         session = self.session
         why = f"commit of {at} refused with {code_name(code)}"
         same = sender == session.identity and sender != NOBODY
@@ -263,7 +267,7 @@ class Commits:
             case Code.FENCED_INSTANCE_ID | Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
                 return self._outdated(why, code, sender)
             case _:
-                return GroupError(why, code)
+                return refused_for_good(session.config, f"commit of {at}", code)
 
     def _outdated(self, why: str, code: int, sender: Identity) -> GroupError:
         """The generation of the commit is over.

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rota.assignors.interface import Assignor
-from rota.errors import Code, GroupError, InconsistentProtocol, RotaError, StrategyFailed
+from rota.errors import Code, InconsistentProtocol, RotaError, StrategyFailed
 from rota.formats import subscription
 from rota.member.event import Note
 from rota.member.leader import MemberMetadata, lead_group, read_group
-from rota.member.refusal import NO_COORDINATOR, code_name
+from rota.member.refusal import NO_COORDINATOR, code_name, refused_for_good
 from rota.member.session import Identity, Session
 from rota.member.state import State
 from rota.member.watch import Watch
@@ -300,11 +300,10 @@ class Joiner:
         self.session.request_rejoin(type(error).__name__)
         self.report(error)
 
-    def _refusal(self, what: str, code: int) -> GroupError:
+    def _refusal(self, what: str, code: int) -> RotaError:
         if code == Code.INCONSISTENT_GROUP_PROTOCOL:
             return self._mismatch(f"{what} refused with {code_name(code)}")
-        group = self.session.config.group
-        return GroupError(f"group {group!r}: {what} refused with {code_name(code)}", code)
+        return refused_for_good(self.session.config, what, code)
 
     def _mismatch(self, why: str, others: str = "") -> InconsistentProtocol:
         return InconsistentProtocol(

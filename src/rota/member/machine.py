@@ -64,8 +64,8 @@ class Machine:
                 raise InputError(f"{assignor!r} is no rota.Assignor: see rota.assignors.registry")
         check_names(assignors)
         self._outbox = Outbox()
-        self._session = Session(config, self._outbox)
-        self._watch = Watch(self._outbox, config.rack)
+        self._session = Session(config, self._outbox, self._report)
+        self._watch = Watch(self._outbox, config.rack, matches_internal=not config.exclude_internal)
         self._commits = Commits(self._session, self._watch, consumed)
         self._joiner = Joiner(self._session, self._watch, assignors, self._report)
         self._inbox = Inbox(self._session, self._joiner, self._commits)
@@ -222,8 +222,7 @@ class Machine:
             return
         self._commits.fail_waiting(error)
         if error is not None and self._watch.subscribed:
-            self._session.refusal = error
-            self._report(error)
+            self._session.refuse(error)
 
     def _subscribe(self, event: Subscribed) -> None:
         if not event.topics and event.pattern is None:
@@ -276,6 +275,8 @@ class Machine:
             self._joiner.forget()
             self._inbox.tell_given_up()
             self._commits.settle()
+            if self._in_poll:
+                self._commits.run_callbacks()
             if self._steps is not None:
                 if not self._waits_for():
                     break
@@ -341,6 +342,11 @@ class Machine:
 
     def _say_goodbye(self, until: int | None) -> Steps:
         session, handover = self._session, self._handover
+        if until is not None and self._commits.wants_coordinator:
+            # as a member still: what one who left commits is refused
+            handover.is_late = False
+            self._outbox.start(Timer.DEADLINE, until)
+            yield lambda: handover.is_late or not self._commits.wants_coordinator
         yield from handover.depart(until)
         number = session.leave("the application closes", target=State.LEFT)
         if until is None:

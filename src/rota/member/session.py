@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from rota.errors import Code, CommitFailed, Fenced, RebalanceInProgress
 from rota.member.event import FindCoordinator, Note, Timer
 from rota.member.loss import Loss, Presence, explain
 from rota.member.outbox import Outbox
-from rota.member.refusal import NO_COORDINATOR, code_name
+from rota.member.refusal import NO_COORDINATOR, code_name, refused_for_good
 from rota.member.state import IN_GENERATION, MOVES, OVER, State
 from rota.model.config import MemberConfig
 from rota.model.membership import NO_GENERATION
@@ -43,8 +44,12 @@ class Open:
 class Session:
     """Holds the state and the identity, and changes each in one place."""
 
-    def __init__(self, config: MemberConfig, outbox: Outbox) -> None:
+    def __init__(
+        self, config: MemberConfig, outbox: Outbox, report: Callable[[Exception], None]
+    ) -> None:
         self.config = config
+        self.report = report
+        """Tells the application, from its poll."""
         self.outbox = outbox
         self.state = State.UNJOINED
         self.identity = NOBODY
@@ -61,7 +66,7 @@ class Session:
         """What has to be done once before a join is done."""
         self.fenced: Fenced | None = None
         self.refusal: Exception | None = None
-        """Why the coordinator is not looked for before the application has heard of it."""
+        """What the application has to hear of before the coordinator is looked for again."""
         self.presence = Presence()
         self.loss: Loss | None = None
         """How the last generation was lost."""
@@ -231,6 +236,12 @@ class Session:
             self.back_off()
         return was_finding
 
+    def refuse(self, error: Exception) -> None:
+        """The coordinator, or the way to it, is refused; the application is told once a poll."""
+        if self.refusal is None:
+            self.refusal = error
+            self.report(error)
+
     def lose_coordinator(self, why: str) -> None:
         """The coordinator is not there, or is one no more.
 
@@ -289,6 +300,8 @@ class Session:
                 why = f"heartbeat refused with {code_name(code)}"
                 if code in NO_COORDINATOR:
                     self.lose_coordinator(why)
+                elif code == Code.GROUP_AUTHORIZATION_FAILED:
+                    self.refuse(refused_for_good(self.config, "heartbeat", code))
                 else:
                     self.outbox.put(Note(f"{why}; tried again"))
                 self.heartbeat_failed()

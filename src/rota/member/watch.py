@@ -9,11 +9,9 @@ from typing import TypeAlias
 from rota.errors import InputError
 from rota.member.event import RequestMetadata
 from rota.member.outbox import Outbox
+from rota.model.naming import INTERNAL
 from rota.model.text import compiled, misfit, shortened
 from rota.model.topic import Cluster, TopicPartition
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Kafka's own topics: to be subscribed to by name only, never by a pattern."""
 
 Snapshot: TypeAlias = Mapping[str, tuple[int, tuple[frozenset[str], ...]]]
 """For each topic that there is: its partition count, and its racks where they matter."""
@@ -23,12 +21,14 @@ class Watch:
     """Knows the wanted topics, those last joined with, and what the assignment was based on.
 
     ``rack`` is the member's own: without one, racks do not matter to it, and a change of racks is
-    no reason to rebalance.
+    no reason to rebalance. Unless ``matches_internal``, the broker's own topics are subscribed to
+    by name only, never by a pattern.
     """
 
-    def __init__(self, outbox: Outbox, rack: str | None) -> None:
+    def __init__(self, outbox: Outbox, rack: str | None, *, matches_internal: bool = False) -> None:
         self.outbox = outbox
         self.rack = rack
+        self.matches_internal = matches_internal
         self.cluster = Cluster({})
         self.topics: tuple[str, ...] = ()
         self.joined: tuple[str, ...] | None = None
@@ -111,9 +111,9 @@ class Watch:
 
     def _fits(self, topic: str) -> bool:
         assert self._pattern is not None
-        if topic in INTERNAL_TOPICS or self._pattern.fullmatch(topic) is None:
+        if topic in INTERNAL and not self.matches_internal:
             return False
-        return misfit(topic) is None
+        return self._pattern.fullmatch(topic) is not None and misfit(topic) is None
 
     def _matches(self) -> tuple[str, ...]:
         return tuple(sorted(filter(self._fits, self.cluster.partitions)))

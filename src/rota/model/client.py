@@ -107,7 +107,6 @@ class ReadConfig:
     """How long before now reading starts where ``reset`` is ``by_duration`` (KIP-1106)."""
     isolation: str = choice("isolation.level", "read_uncommitted", "read_committed")
     check_crcs: bool = field(default=True, metadata={"key": "check.crcs"})
-    exclude_internal: bool = field(default=True, metadata={"key": "exclude.internal.topics"})
 
     def __post_init__(self) -> None:
         check(self)

@@ -86,6 +86,7 @@ class MemberConfig:
     retry_backoff_max: int = number("retry.backoff.max.ms", 1_000, most=LONG)
     auto_commit: bool = field(default=True, metadata={"key": "enable.auto.commit"})
     auto_commit_interval: int = number("auto.commit.interval.ms", 5_000)
+    exclude_internal: bool = field(default=True, metadata={"key": "exclude.internal.topics"})
 
     def __post_init__(self) -> None:
         check(self)

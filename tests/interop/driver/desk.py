@@ -2,7 +2,9 @@
 
 An order is ``{"id": 1, "op": "produce", "servers": "host:port", "security": {...}, ...}``; its
 answer ``{"id": 1, "ok": ...}`` or ``{"id": 1, "error": "what the library said"}``. Each order has
-a thread of its own, so answers come in any order. The driver ends when its input does.
+a thread of its own, so answers come in any order. A line without an id is news: what happened to a
+member, told as it happens, so that it is known of a process that is killed too. The driver ends
+when its input does.
 
 This runs under the Pythons of old client libraries too: the standard library alone, and nothing
 newer than Python 3.9.
@@ -198,10 +200,31 @@ def deadline() -> Callable[[], None]:
     return check
 
 
+class Voice:
+    """The driver's output, a line of JSON at a time, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stream = sys.stdout
+
+    def take_over(self) -> None:
+        """What a library prints must not come between the lines."""
+        self._stream = os.fdopen(os.dup(1), "w", buffering=1)
+        os.dup2(2, 1)
+
+    def say(self, line: dict[str, Any]) -> None:
+        """An answer, or news."""
+        text = json.dumps(line) + "\n"
+        with self._lock:
+            self._stream.write(text)
+
+
+VOICE = Voice()
+
+
 def run(library: Callable[[str, dict[str, str] | None], Library]) -> None:
     """Serve until the input ends."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what a library prints must not come between the answers
+    VOICE.take_over()
     lock = threading.Lock()
     made: dict[str, Library] = {}
 
@@ -216,8 +239,7 @@ def run(library: Callable[[str, dict[str, str] | None], Library]) -> None:
             answer = {"id": number, "ok": getattr(made[key], op)(**order)}
         except Exception as error:  # noqa: BLE001 - the test decides what it means
             answer = {"id": number, "error": describe(error)}
-        with lock:
-            answers.write(json.dumps(answer) + "\n")
+        VOICE.say(answer)
 
     for line in sys.stdin:
         threading.Thread(target=serve, args=(json.loads(line),), daemon=True).start()

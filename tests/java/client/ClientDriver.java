@@ -58,6 +58,7 @@ public final class ClientDriver {
     static final long PATIENCE_MS = 60_000;
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Map<String, GroupSeat> SEATS = new ConcurrentHashMap<>();
+    private static final Map<String, NotedSeat> NOTED = new ConcurrentHashMap<>();
     private static final PrintStream ANSWERS = System.out;
     private static final PrintStream LOG = System.err;
     private static volatile OutputStream caught;
@@ -89,8 +90,13 @@ public final class ClientDriver {
         } catch (Throwable error) {
             answer.put("error", describe(error));
         }
+        say(answer);
+    }
+
+    /** An answer, or news of a member. */
+    static void say(Map<String, Object> said) {
         try {
-            String line = JSON.writeValueAsString(answer);
+            String line = JSON.writeValueAsString(said);
             synchronized (ANSWERS) {
                 ANSWERS.println(line);
                 ANSWERS.flush();
@@ -113,6 +119,12 @@ public final class ClientDriver {
             case "produce" -> produce(order);
             case "read" -> read(order);
             case "join" -> {
+                if (order.has("settings")) {
+                    NotedSeat noted = new NotedSeat(settings(order), order);
+                    NOTED.put(text(order, "member"), noted);
+                    new Thread(noted, text(order, "member")).start();
+                    yield null;
+                }
                 GroupSeat seat = new GroupSeat(settings(order), order);
                 SEATS.put(text(order, "member"), seat);
                 new Thread(seat, text(order, "member")).start();
@@ -120,7 +132,10 @@ public final class ClientDriver {
             }
             case "member" -> SEATS.get(text(order, "member")).show();
             case "commit" -> SEATS.get(text(order, "member")).commit(text(order, "how"));
-            case "leave" -> SEATS.remove(text(order, "member")).leave();
+            case "leave" -> {
+                NotedSeat noted = NOTED.remove(text(order, "member"));
+                yield noted == null ? SEATS.remove(text(order, "member")).leave() : noted.leave();
+            }
             case "tool" -> tool(order);
             default -> {
                 try (Admin admin = Admin.create(settings(order))) {

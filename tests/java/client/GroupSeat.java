@@ -17,7 +17,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 
 /** A member of a group: it polls, and does what it is told in between. */
 final class GroupSeat implements Runnable, ConsumerRebalanceListener {
-    private static final Map<String, String> STRATEGIES = Map.of(
+    static final Map<String, String> STRATEGIES = Map.of(
         "range", "RangeAssignor",
         "roundrobin", "RoundRobinAssignor",
         "sticky", "StickyAssignor",

@@ -185,7 +185,8 @@ def _columns(
     append_time = (attributes & APPEND_TIME_BIT) != 0
     base_offset = heads["base_offset"].astype(np.int64)
     newest = heads["max_timestamp"].astype(np.int64)
-    timestamp = heads["base_timestamp"].astype(np.int64)[batch] + read.timestamp_delta
+    timestamp = np.repeat(heads["base_timestamp"].astype(np.int64), content.count)
+    timestamp += read.timestamp_delta
     if append_time.any():
         timestamp = np.where(append_time[batch], newest[batch], timestamp)
     control = (attributes & CONTROL_BIT) != 0
@@ -211,7 +212,7 @@ def _columns(
         buffer=content.buffer,
         start=span[0],
         end=span[1],
-        offset=base_offset[batch] + read.offset_delta,
+        offset=np.repeat(base_offset, content.count) + read.offset_delta,
         timestamp=timestamp,
         key_start=read.key_start,
         key_size=read.key_size,

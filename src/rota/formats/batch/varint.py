@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from rota.formats.buffer import BoolArray, Buffer, Int64Array
 
@@ -39,6 +40,35 @@ def unsigned_varints(buffer: Buffer, at: Int64Array) -> tuple[Int64Array, Int64A
 def signed(value: Int64Array) -> Int64Array:
     """Out of the zigzag form: 0, -1, 1, -2, ..."""
     return (value >> 1) ^ -(value & 1)
+
+
+def first_numbers(
+    word: npt.NDArray[np.uint64],
+) -> tuple[Int64Array, npt.NDArray[np.uint8], BoolArray]:
+    """The signed numbers that begin these words, their bits there, and which have more than 32.
+
+    Of those the number is wrong.
+    """
+    kept = word
+    if (word & 0x80).any():
+        stops = ~word & STOPS_64
+        kept = stops & np.negative(stops)
+        kept -= 1  # all bits before that which says that the number ends
+        bits = np.bitwise_count(kept)
+        bits += 1
+        kept &= word
+        longest = int(bits.max())
+    else:  # one byte each, as most numbers are
+        longest = 8
+        bits = np.full(len(word), 8, dtype=np.uint8)
+    found = kept & 0x7F
+    for place in range(1, min(longest, 32) // 8):
+        found |= kept >> place & 0x7F << 7 * place
+    number = found.view(np.int64)
+    sign = number & 1
+    number >>= 1
+    number ^= np.negative(sign, out=sign)
+    return number, bits, bits > 32
 
 
 def varlongs(buffer: Buffer, at: Int64Array) -> tuple[Int64Array, Int64Array, BoolArray]:

@@ -1,0 +1,115 @@
+"""``rota produce``: lines become records."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+
+from rota.cli import setting
+from rota.errors import Unreachable
+
+DESCRIPTION = """\
+Writes lines to a topic, a record each, and waits until the cluster has them all (acks=all,
+without duplicates). Needs confluent-kafka: pip install 'rota[produce]'.
+"""
+
+EXAMPLES = """\
+examples:
+  echo hello | rota produce --topic orders --bootstrap-servers kafka:9092
+  rota produce --topic orders --bootstrap-servers kafka:9092 orders.txt more-orders.txt
+  rota produce --topic orders --key-separator : --bootstrap-servers kafka:9092 < lines
+      42:paid is the key 42 and the value paid
+  rota produce --topic orders --header source=import --command-config client.properties orders.txt
+  rota consume --topic a --from-beginning --to-end --json --bootstrap-servers kafka:9092 |
+      rota produce --topic b --json --bootstrap-servers kafka:9092
+      a copy with keys, headers and timestamps; --keep-partitions keeps the partitions too
+
+settings: Kafka's names for producers; what they are in librdkafka is found. Keys go to the same
+partitions as with Java's producers.
+
+"""
+LIMITS: tuple[str, ...] = ()
+"""Options that may end it with exit code 1."""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str) -> None:
+    """Adds this command to the command line."""
+    parser = commands.add_parser(
+        "produce",
+        help="lines become records",
+        description=DESCRIPTION,
+        epilog=EXAMPLES + epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    setting.add_to(parser.add_argument_group("the cluster"))
+    _add_records(parser.add_argument_group("the records"))
+    parser.add_argument(
+        "--quiet", action="store_true", help="no word on stderr but errors and warnings"
+    )
+    parser.set_defaults(run=run, error=parser.error)
+
+
+def _add_records(records: argparse._ArgumentGroup) -> None:
+    records.add_argument("files", nargs="*", metavar="FILE", help="lines (default: stdin)")
+    records.add_argument(
+        "--topic", metavar="NAME", help="where they go; with --json, in place of what a line says"
+    )
+    records.add_argument(
+        "--key-separator",
+        metavar="TEXT",
+        help="what is before it in a line is the key (\\\\t is a tab); without: no keys",
+    )
+    records.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a header for every record; may be given again",
+    )
+    records.add_argument(
+        "--partition", type=_partition, metavar="N", help="all to this one (default: by the key)"
+    )
+    records.add_argument(
+        "--json",
+        action="store_true",
+        help="lines are JSON as `rota consume --json` writes it: key, value, headers and timestamp",
+    )
+    records.add_argument(
+        "--keep-partitions",
+        action="store_true",
+        help="with --json: to the partition that a line says",
+    )
+
+
+def run(args: argparse.Namespace) -> bool:
+    """Writes all lines."""
+    if args.topic is None and not args.json:
+        args.error("--topic is needed")
+    if args.topic == "":
+        args.error("--topic: the name of a topic is empty")
+    if args.json and args.key_separator is not None:
+        args.error("--key-separator is for lines of text: --json has keys of its own")
+    if args.key_separator == "":
+        args.error("--key-separator is empty")
+    if args.keep_partitions and not args.json:
+        args.error("--keep-partitions needs --json")
+    if args.keep_partitions and args.partition is not None:
+        args.error("--keep-partitions and --partition: give one of them")
+    for each in args.header:
+        if not each.partition("=")[1] or not each.partition("=")[0]:
+            args.error(f"--header {each!r}: not NAME=VALUE")
+    given = setting.given(args)
+    if importlib.util.find_spec("confluent_kafka") is None:
+        raise Unreachable(
+            "rota produce needs confluent-kafka: pip install 'rota[produce]' "
+            "('.[produce]' in a clone)"
+        )
+    from rota.cli.writing import write  # noqa: PLC0415 (other commands do without it)
+
+    return write(args, given)
+
+
+def _partition(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a partition")
+    return int(text)

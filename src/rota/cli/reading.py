@@ -1,0 +1,314 @@
+"""The work of ``rota consume``: reads, prints, commits what is printed."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from rota.cli.line import Layout, as_json
+from rota.cli.screen import count
+from rota.cli.setting import say, topics
+from rota.cli.start import EARLIEST, LATEST, Start
+from rota.consumer.blocking import BlockingConsumer
+from rota.consumer.listener import RebalanceListener
+from rota.errors import Code, Interrupted, RecordError, RotaError, UnknownTopic
+from rota.model.offset import OffsetAndMetadata
+from rota.model.text import nearest
+from rota.model.topic import TopicPartition
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from rota.consumer.record import ConsumerRecord, Records
+
+CONNECT = 10.0
+"""Seconds for the first answer: an address that is wrong should be said soon."""
+PAUSE = 1.0
+COMMIT_EVERY = 5.0
+"""Seconds, as Kafka's ``auto.commit.interval.ms``."""
+SPACES = {"\\t": "\t", "\\n": "\n"}
+
+
+def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
+    """Reads until the end, and closes in good order.
+
+    Positions are committed by this command itself, when the lines are out: an automatic commit
+    could be ahead of them.
+    """
+    commits = str(given.get("enable.auto.commit", "true")).strip().lower() != "false"
+    given["enable.auto.commit"] = "false"
+    given.setdefault("allow.auto.create.topics", "false")
+    if args.from_beginning:
+        given["auto.offset.reset"] = "earliest"
+    if args.strategy is not None:
+        given["partition.assignment.strategy"] = args.strategy
+    _log()
+    consumer = BlockingConsumer(given)
+    with consumer, _told(consumer) as told, _shown(args) as show:
+        has_group = bool(given.get("group.id"))
+        reader = Reader(args, consumer, show, has_group=has_group, commits=commits and has_group)
+        try:
+            reader.begin()
+            reader.read()
+        except Interrupted:
+            assert told, "nobody else wakes the consumer up"
+        except BaseException:
+            with suppress(RotaError):  # the first error is the one to tell
+                reader.commit()
+            raise
+        reader.commit()
+    if not args.quiet:
+        reader.tell()
+    if told and told[0] == signal.SIGINT:
+        raise KeyboardInterrupt
+    return False
+
+
+def _log() -> None:
+    """Warnings of the consumer, as lines of this command."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("rota: %(message)s"))
+    logger = logging.getLogger("rota.consumer")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+
+
+@contextmanager
+def _told(consumer: BlockingConsumer) -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM end the reading, not the process: the group is to be left. A second
+    Ctrl-C ends at once.
+    """
+    told: list[int] = []
+
+    def tell(number: int, _frame: FrameType | None) -> None:
+        if told and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        told.append(number)
+        consumer.wakeup()
+
+    before = [(number, signal.signal(number, tell)) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        yield told
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _shown(args: argparse.Namespace) -> Iterator[Callable[[int, int | None], None]]:
+    """Where somebody watches, and the lines go elsewhere: how many have been read."""
+    if args.quiet or not sys.stderr.isatty() or sys.stdout.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+
+    columns = (TextColumn("records"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=args.max_messages)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+class Reader(RebalanceListener):
+    """Prints records, and keeps account of what is printed."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        consumer: BlockingConsumer,
+        show: Callable[[int, int | None], None],
+        *,
+        has_group: bool,
+        commits: bool,
+    ) -> None:
+        self.args = args
+        self.has_group = has_group
+        self.consumer = consumer
+        self.show = show
+        self.commits = commits
+        self.printed = 0
+        self.skipped = 0
+        self.total: int | None = args.max_messages
+        self.ends: dict[TopicPartition, int] | None = None
+        """With ``--to-end``: of the partitions that are not yet there."""
+        self._done: dict[TopicPartition, OffsetAndMetadata] = {}
+        """Printed, but not committed."""
+        self._commit_at = time.monotonic() + COMMIT_EVERY
+        layout = Layout(
+            key=args.print_key,
+            headers=args.print_headers,
+            time=args.print_time,
+            place=args.print_place,
+            separator=SPACES.get(args.separator, args.separator),
+        )
+        self._line = as_json if args.json else layout.line
+
+    # Where to read
+
+    def begin(self) -> None:
+        """Subscribes, or assigns partitions and goes to where they start.
+
+        :raises UnknownTopic: there is none of that name, or no such partition
+        """
+        args, consumer = self.args, self.consumer
+        known = consumer.topics(timeout=CONNECT)
+        names = topics(args.topic)
+        for name in names:
+            if name not in known:
+                raise UnknownTopic(
+                    Code.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"there is no topic {name!r}{nearest(name, known)}",
+                )
+        if self.has_group:
+            consumer.subscribe(names, pattern=args.pattern, listener=self)
+            return
+        partitions = list(_partitions(args.partition, names, known))
+        start = args.offset or Start(end=EARLIEST if args.from_beginning else LATEST)
+        at, last = start.offsets(consumer, partitions)
+        consumer.assign(partitions)
+        for partition, offset in at.items():
+            consumer.seek(partition, offset)
+        if args.to_end:
+            self.ends = {each: last[each] for each in partitions if at[each] < last[each]}
+            self._pause(set(partitions) - set(self.ends))
+            left = sum(end - at[each] for each, end in self.ends.items())
+            self.total = left if self.total is None else min(left, self.total)
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Tells who watches."""
+        if not self.args.quiet:
+            say(f"assigned: {_listed(partitions)}")
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """The last chance to commit."""
+        if partitions:
+            self.commit()
+        if partitions and not self.args.quiet:
+            say(f"revoked: {_listed(partitions)}")
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """They are others' now, and what was printed of them will be read again."""
+        for each in partitions:
+            self._done.pop(each, None)
+        say(f"lost: {_listed(partitions)}: what was read of them last will be read again")
+
+    # Reading
+
+    def read(self) -> None:
+        """Until one of the ends that were asked for."""
+        args = self.args
+        last = time.monotonic()
+        while not self.is_over:
+            most = None if args.max_messages is None else args.max_messages - self.printed
+            quiet = time.monotonic() - last
+            if args.timeout is not None and quiet >= args.timeout:
+                return
+            wait = PAUSE if args.timeout is None else min(PAUSE, args.timeout - quiet)
+            try:
+                records = self.consumer.poll(wait, max_records=most)
+            except RecordError as error:
+                self._skip(error)
+                continue
+            if records:
+                self._print(records)
+                last = time.monotonic()
+            self._look(records)
+
+    @property
+    def is_over(self) -> bool:
+        """Is all printed that was asked for?"""
+        if self.ends is not None and not self.ends:
+            return True
+        return self.args.max_messages is not None and self.printed >= self.args.max_messages
+
+    def _print(self, records: Records) -> None:
+        lines = list(map(self._line, self._wanted(records)))
+        sys.stdout.buffer.write(b"".join(lines))
+        sys.stdout.buffer.flush()
+        self.printed += len(lines)
+        self.show(self.printed, self.total)
+        for partition, some in records.by_partition.items():
+            last = some[-1]
+            self._done[partition] = OffsetAndMetadata(last.offset + 1, "", last.leader_epoch)
+        if self.commits and time.monotonic() >= self._commit_at:
+            self._commit_at = time.monotonic() + COMMIT_EVERY
+            self.consumer.commit_async(self._done)
+            self._done = {}
+
+    def _wanted(self, records: Records) -> Iterable[ConsumerRecord]:
+        """With ``--to-end``, what was there at the start."""
+        if self.ends is None:
+            return records
+        ends = self.ends
+        return (
+            one
+            for partition, some in records.by_partition.items()
+            for one in some
+            if one.offset < ends.get(partition, 0)
+        )
+
+    def _look(self, records: Records) -> None:
+        """Which partitions are at their end now? Behind the last record there may be marks of
+        transactions, and offsets that compaction has emptied.
+        """
+        if self.ends is None:
+            return
+        looked = [each for each in records.by_partition if each in self.ends] or list(self.ends)
+        there = {each for each in looked if self.consumer.position(each) >= self.ends[each]}
+        self._pause(there)
+        for each in there:
+            del self.ends[each]
+
+    def _pause(self, partitions: Iterable[TopicPartition]) -> None:
+        self.consumer.pause(*partitions)
+
+    def _skip(self, error: RecordError) -> None:
+        if not self.args.skip_undecodable:
+            raise error
+        say(f"skipped: {error}")
+        self.skipped += 1
+        self.consumer.seek((error.topic, error.partition), error.next_offset)
+
+    # The end
+
+    def commit(self) -> None:
+        """Stores how far the lines have got."""
+        if not self.commits or not self._done:
+            return
+        done, self._done = self._done, {}
+        try:
+            self.consumer.commit_sync(done)
+        except Interrupted:  # it came when there was nothing left to interrupt
+            self.consumer.commit_sync(done)
+
+    def tell(self) -> None:
+        """How much it was."""
+        skipped = f", {self.skipped} skipped" if self.skipped else ""
+        say(f"{count(self.printed, 'record')}{skipped}")
+
+
+def _partitions(
+    wanted: list[list[int]] | None, names: Iterable[str], known: dict[str, int]
+) -> Iterator[TopicPartition]:
+    for name in names:
+        numbers = range(known[name])
+        for number in numbers if wanted is None else sorted({n for some in wanted for n in some}):
+            if number not in numbers:
+                raise UnknownTopic(
+                    Code.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"--partition {number}: {name} has partitions 0 to {len(numbers) - 1}",
+                )
+            yield TopicPartition(name, number)
+
+
+def _listed(partitions: Sequence[TopicPartition]) -> str:
+    by_topic: dict[str, list[str]] = {}
+    for topic, number in sorted(partitions):
+        by_topic.setdefault(topic, []).append(str(number))
+    return "; ".join(f"{name} {','.join(some)}" for name, some in by_topic.items()) or "nothing"

@@ -1,0 +1,79 @@
+"""The lengths of records: how far it is from where one begins to where the next does.
+
+A length is a varint, nearly always of one byte or two. What two bytes say is looked up.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from rota.formats.batch.scalar import SMALLEST_RECORD
+from rota.formats.batch.varint import unsigned_varints
+from rota.formats.buffer import Buffer, Int64Array
+
+NEVER = 1 << 40
+"""Further than any buffer goes: a length that no record has, or of more than two bytes."""
+
+
+@functools.cache
+def strides() -> Int64Array:
+    """By the first two bytes of a record: how many bytes it has, its length included."""
+    first, second = np.arange(1 << 16) & 255, np.arange(1 << 16) >> 8
+    short = first < 128
+    number = np.where(short, first, first & 127 | second << 7)
+    found = (number >> 1) + np.where(short, 1, 2)
+    wrong = (number & 1).astype(np.bool_) | (~short & (second > 127))
+    wrong |= number >> 1 < SMALLEST_RECORD - 1
+    found[wrong] = NEVER
+    return found
+
+
+def measured(buffer: Buffer, at: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Of records at these offsets: where they begin behind their length, and where they end."""
+    pair = buffer.pair[at]
+    end = strides()[pair]
+    start = at + 1
+    start += pair >> 7 & 1
+    unknown = np.flatnonzero(end == NEVER)
+    end += at
+    if len(unknown):
+        number, after = unsigned_varints(buffer, at[unknown])
+        start[unknown] = after
+        end[unknown] = after + (number >> 1) + (number & 1) * NEVER  # an odd one is negative
+    return start, end
+
+
+def one_by_one(data: bytes, at: int, limit: int) -> list[int]:
+    """Where records begin, from an offset on; ends before the limit where they go astray."""
+    low, high = _halves()
+    found: list[int] = []
+    add = found.append
+    while at < limit:
+        while at < limit:
+            add(at)
+            first = data[at]
+            at += low[first] if first < 128 else low[first] + high[data[at + 1]]
+        if at > limit:
+            at = found[-1]
+            at += _long(data, at)
+    return found
+
+
+@functools.cache
+def _halves() -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What the first byte says of a record's size, and what is to be added for the second."""
+    small = strides()[:128].tolist()
+    low = [2 + (byte >> 1) if byte % 2 == 0 else NEVER for byte in range(128)]
+    return (*small, *low), (*range(0, 64 * 128, 64), *[NEVER] * 128)
+
+
+def _long(data: bytes, at: int) -> int:
+    """How many bytes a record has whose length may be a varint of any size."""
+    number = 0
+    for place, byte in enumerate(data[at : at + 5]):
+        number |= (byte & 127) << 7 * place
+        if byte < 128:
+            return NEVER if number & 1 else place + 1 + (number >> 1)
+    return NEVER

@@ -1,0 +1,47 @@
+"""Groups of Rota's members and of others', against both brokers.
+
+The cases that were chosen run side by side, for most of their time is waiting; each test waits for
+its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from tests.consumer import member_case, mix_case, position_case, presence_case, topic_case
+from tests.consumer.cluster import Cluster
+from tests.consumer.crew import Crew
+from tests.consumer.group import Scene
+
+CASES = {
+    **mix_case.CASES,
+    **member_case.CASES,
+    **topic_case.CASES,
+    **presence_case.CASES,
+    **position_case.CASES,
+}
+AT_ONCE = 5
+
+
+@pytest.fixture(scope="module")
+def turns(
+    request: pytest.FixtureRequest, cluster: Cluster, crew: Crew
+) -> Iterator[dict[str, Future[None]]]:
+    """What each chosen test waits for, by the test's name."""
+    pool = ThreadPoolExecutor(AT_ONCE)
+    chosen = {item.name for item in request.session.items}
+    names = {f"test_a_group[{cluster.name}-{case}]": case for case in CASES}
+    yield {
+        name: pool.submit(CASES[case], Scene(cluster, crew))
+        for name, case in names.items()
+        if name in chosen
+    }
+    pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_group(case: str, turns: dict[str, Future[None]], request: pytest.FixtureRequest) -> None:
+    turns[request.node.name].result()
