@@ -362,6 +362,19 @@ def test_a_short_question_leaves_the_members_connection_alone(broker: Broker) ->
         assert app.generation == 1
 
 
+def test_a_member_that_closes_does_not_wait_for_the_join_of_others(broker: Broker) -> None:
+    with application(broker, client_id="one") as app, application(broker, client_id="two") as other:
+        app.join()
+        other.subscribe()
+        other.driver.tell(PollBegan())
+        wait_for(lambda: broker.groups["g"] == "PreparingRebalance")
+        wait_for(lambda: len(broker.group("g").members) == 2)
+        begun = time.monotonic()
+        other.close(wait=20_000)
+        assert time.monotonic() - begun < 10, "half of what it may take, and far more than it needs"
+        wait_for(lambda: [one.id for one in broker.group("g").members] == [app.member_id])
+
+
 # What will not pass
 
 

@@ -7,6 +7,7 @@ import pytest
 from rota.errors import Code, CommitFailed, GroupError, RetriableCommitFailed
 from rota.member.event import (
     Call,
+    CallListener,
     CloseAsked,
     CoordinatorMissing,
     FindCoordinator,
@@ -22,7 +23,7 @@ from rota.member.event import (
 )
 from rota.member.state import State
 from rota.model.reply import LeaveReply
-from rota.model.request import CommitOffsets, Join, Leave
+from rota.model.request import CommitOffsets, Heartbeat, Join, Leave
 from tests.unit.member_driver import ME, Driver, at, of, requests, tp
 
 
@@ -151,6 +152,40 @@ def test_commits_that_wait_for_a_coordinator_have_failed() -> None:
     (callback,) = of(RunCallback, commands)
     assert isinstance(callback.error, RetriableCommitFailed)
     assert commands[-1] == Finished()
+
+
+def test_commits_that_wait_for_a_coordinator_go_out_before_the_member_leaves() -> None:
+    member = stable()
+    member.pass_time(3_000)
+    member.fail(Heartbeat)
+    member.commit(1, at(t0_0=1))
+    commands = member.give(CloseAsked(member.now + 30_000))
+    assert not of(CallListener, commands)
+    commands = member.found()
+    assert [type(request) for request in requests(commands)][-2:] == [CommitOffsets, Leave]
+    member.answer_commit()
+    assert RunCallback(1, at(t0_0=1)) in member.log + member.answer(Leave, LeaveReply())
+
+
+def test_if_there_is_none_they_have_failed_and_the_member_goes() -> None:
+    member = stable()
+    member.pass_time(3_000)
+    member.fail(Heartbeat)
+    member.commit(1, at(t0_0=1))
+    member.give(CloseAsked(member.now + 30_000))
+    commands = member.give(CoordinatorMissing())
+    (callback,) = of(RunCallback, commands)
+    assert isinstance(callback.error, RetriableCommitFailed)
+    assert commands[-1] == Finished()
+
+
+def test_nor_do_they_wait_longer_than_the_application() -> None:
+    member = stable()
+    member.pass_time(3_000)
+    member.fail(Heartbeat)
+    member.commit(1, at(t0_0=1))
+    member.give(CloseAsked(member.now + 500))
+    assert Finished() in member.pass_time(500)
 
 
 def test_a_commit_to_be_tried_again_is_not_sent_by_one_who_left() -> None:

@@ -134,6 +134,23 @@ def test_what_is_no_frame_is_named(sent: bytes, said: str) -> None:
             frames.next()
 
 
+@pytest.mark.parametrize("at_once", [0, 500, 1 << 20])
+def test_room_may_be_made_as_soon_as_a_frame_is_announced(at_once: int) -> None:
+    sent = bytes(range(256)) * 40
+    frames = Frames(LIMIT, bytearray(100), at_once=at_once)
+    data, rooms = framed(sent), []
+    while data:
+        room = frames.room()
+        rooms.append(len(room))
+        count = min(len(room), len(data), 77)
+        room[:count] = data[:count]
+        frames.advance(count)
+        data = data[count:]
+    assert max(rooms[1:]) >= min(at_once, len(sent) - 77 + 4)
+    assert frames.next() == sent
+    assert frames.next() is None
+
+
 def test_frames_before_a_bad_one_come_out_first() -> None:
     frames = Frames(1000)
     frames.feed(framed(b"good") + b"GET / HTTP/1.1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rota.client import address, security
-from rota.client.key import Key, Kind
+from rota.client.key import Fate, Key, Kind
 from rota.client.setting import judged
 from rota.client.table import KEYS
 from rota.errors import InputError
@@ -23,6 +23,7 @@ DEFAULTS: Mapping[str, object] = {
     "partitioner": "murmur2_random",  # as Java's; librdkafka's own sends keys elsewhere
     "linger.ms": 5,
     "delivery.timeout.ms": 120_000,
+    "message.max.bytes": 1 << 20,
 }
 """Kafka's, in librdkafka's names."""
 
@@ -69,6 +70,7 @@ SHARED: Mapping[str, str] = {
 
 IDLE = frozenset({"buffer.memory", "max.block.ms", "partitioner.adaptive.partitioning.enable"})
 REFUSED: Mapping[str, str] = {
+    "interceptor.classes": "rota produce has no interceptors",
     "transactional.id": "rota produce writes without transactions",
     "transaction.timeout.ms": "rota produce writes without transactions",
     "partitioner.class": "a class of Java's cannot be run: records go by their keys, as in Java, "
@@ -87,6 +89,8 @@ def configuration(given: Mapping[str, object]) -> tuple[dict[str, object], list[
     found: dict[str, object] = dict(DEFAULTS)
     warnings = []
     for name, value in given.items():
+        if name in REFUSED:
+            raise InputError(f"{name}: {REFUSED[name]}")
         if name in KEYS:
             values[name] = KEYS[name].parse(value)
         elif name in PRODUCER:
@@ -96,23 +100,25 @@ def configuration(given: Mapping[str, object]) -> tuple[dict[str, object], list[
             _check_serializer(name, value)
         elif name in IDLE:
             warnings.append(f"{name}: without effect in rota produce")
-        elif name in REFUSED:
-            raise InputError(f"{name}: {REFUSED[name]}")
         else:
             raise InputError(_unknown(name))
     bootstrap = values.pop("bootstrap.servers", ())
     assert isinstance(bootstrap, tuple), "it is parsed"
     found["bootstrap.servers"] = ",".join(map(str, address.addresses(bootstrap)))
     tls, login, more = security.access(values)
-    secured = {name: value for name, value in values.items() if name.startswith(("s", "config."))}
-    warnings += more + judged(secured)
-    found.update(_secured(tls, login, warnings))
-    for name, value in values.items():
-        if name in SHARED:
-            found[SHARED[name]] = value
-        elif name not in secured:
-            warnings.append(f"{name}: without effect: it is for consumers")
+    found.update(_secured(tls, login, more))
+    foreign = [name for name in values if not _is_common(name)]
+    warnings += more + judged({k: v for k, v in values.items() if k not in foreign})
+    found |= {SHARED[name]: value for name, value in values.items() if name in SHARED}
+    warnings += [f"{name}: without effect: it is for consumers" for name in foreign]
     return found, warnings
+
+
+def _is_common(name: str) -> bool:
+    """Not a setting of consumers alone."""
+    if name in SHARED or KEYS[name].fate is Fate.IDLE:
+        return True
+    return name.startswith(("ssl.", "sasl.", "security.", "config."))
 
 
 def _secured(tls: Tls | None, login: Login | None, warnings: list[str]) -> dict[str, object]:

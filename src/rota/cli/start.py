@@ -52,7 +52,7 @@ class Start:
             return {at: listed.get(at, last[at]) for at in wanted}, last
         if self.number is None:
             return dict(first if self.end == EARLIEST else last), last
-        if self.number < 0 or (self.number == 0 and not wanted):
+        if self.number < 0:
             return {at: max(first[at], last[at] + self.number) for at in wanted}, last
         for at in wanted:
             if not first[at] <= self.number <= last[at]:

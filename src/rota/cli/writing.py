@@ -20,6 +20,7 @@ from rota.cli.producer import configuration
 from rota.cli.screen import count
 from rota.cli.setting import say
 from rota.errors import AuthenticationFailed, Code, InputError, Unreachable
+from rota.model.naming import misname
 
 SPACES = {"\\t": "\t"}
 CONNECT = 10.0
@@ -142,6 +143,8 @@ class Writer:
         :raises InputError: it cannot be a record of that topic
         """
         assert message.topic is not None
+        if message.topic not in self.topics and (problem := misname(message.topic)):
+            raise InputError(f"{place}: {problem}")
         if message.timestamp == 0:
             raise InputError(f"{place}: timestamp: librdkafka takes 0 for now")
         while True:

@@ -86,7 +86,7 @@ class _Answer:
         last = int(columns.offset.max(initial=-1))
         self.position = max(self.position, int(batches.last_offset.max()) + 1, last + 1)
         self.epoch = int(batches.leader_epoch[-1])
-        return Batch(self.source, columns, (0, len(columns)), self.position, self.epoch)
+        return Batch(self.source, columns, slice(0, len(columns)), self.position, self.epoch)
 
     def error(self, problem: Problem, columns: Columns) -> RecordError:
         """What is wrong, where, and how to go on behind it."""

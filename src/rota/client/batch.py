@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
-from rota.formats.batch import Columns
-from rota.formats.batch.scalar import Body, read_headers
+from rota.formats.batch import Columns, record_header
 from rota.formats.buffer import Int64Array
 from rota.model.topic import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Headers = tuple[tuple[str, bytes | None], ...]
 NO_HEADERS: Headers = ()
@@ -21,19 +26,21 @@ class Batch:
     are lists of bytes, and :meth:`to_arrow` gives all of it without an object for each record.
     """
 
-    __slots__ = ("_columns", "_first", "_stop", "next_epoch", "next_offset", "source")
+    __slots__ = ("columns", "next_epoch", "next_offset", "rows", "source")
 
     def __init__(
         self,
         source: TopicPartition,
         columns: Columns,
-        rows: tuple[int, int],
+        rows: slice,
         next_offset: int,
         next_epoch: int,
     ) -> None:
         self.source = source
-        self._columns = columns
-        self._first, self._stop = rows
+        """The partition."""
+        self.columns = columns
+        self.rows = rows
+        """Which rows of the columns; both its bounds are given."""
         self.next_offset = next_offset
         """Where to read on: behind the last row, and what was left out after it."""
         self.next_epoch = next_epoch
@@ -50,20 +57,20 @@ class Batch:
         return self.source.partition
 
     def __len__(self) -> int:
-        return self._stop - self._first
+        length: int = self.rows.stop - self.rows.start
+        return length
 
     def __getitem__(self, rows: slice) -> Batch:
         begin, end, step = rows.indices(len(self))
         if step != 1:
             raise ValueError(f"rows are taken one after the other, not by {step}")
-        first, stop = self._first + begin, self._first + max(begin, end)
-        if stop == self._stop:
-            behind = self.next_offset, self.next_epoch
-        else:  # nothing is known of what lies between two rows: read on behind the first
+        first, stop = self.rows.start + begin, self.rows.start + max(begin, end)
+        behind = self.next_offset, self.next_epoch
+        if stop < self.rows.stop:  # what is left out between two rows is left to the second
             row = max(stop - 1, 0)
-            epoch = self._columns.batches.leader_epoch[self._columns.batch[row]]
-            behind = int(self._columns.offset[row]) + (stop > 0), int(epoch)
-        return Batch(self.source, self._columns, (first, stop), *behind)
+            epoch = self.columns.batches.leader_epoch[self.columns.batch[row]]
+            behind = int(self.columns.offset[row]) + (stop > 0), int(epoch)
+        return Batch(self.source, self.columns, slice(first, stop), *behind)
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.source}, next offset {self.next_offset}>"
@@ -71,58 +78,91 @@ class Batch:
     @property
     def offsets(self) -> Int64Array:
         """Ascending, with gaps where compaction or transactions left them."""
-        return self._columns.offset[self._first : self._stop]
+        return self.columns.offset[self.rows]
 
     @property
     def timestamps(self) -> Int64Array:
         """Milliseconds since 1970; -1: none."""
-        return self._columns.timestamp[self._first : self._stop]
+        return self.columns.timestamp[self.rows]
 
     @property
-    def timestamp_types(self) -> npt.NDArray[np.int8]:
+    def timestamp_types(self) -> npt.NDArray[np.int32]:
         """0: set by the producer, 1: by the broker."""
-        return self._columns.batches.append_time[self._batch].astype(np.int8)
+        return self.columns.batches.append_time[self.columns.batch[self.rows]].astype(np.int32)
 
     @property
     def leader_epochs(self) -> Int64Array:
         """The epoch of the leader that took the record; -1: not known."""
-        return self._columns.batches.leader_epoch[self._batch]
+        return self.columns.batches.leader_epoch[self.columns.batch[self.rows]]
 
     def keys(self) -> list[bytes | None]:
         """The records' keys."""
-        return self._bytes(self._columns.key_start, self._columns.key_size)
+        columns = self.columns
+        return cut(columns.buffer.data, columns.key_start[self.rows], columns.key_size[self.rows])
 
     def values(self) -> list[bytes | None]:
         """The records' values."""
-        return self._bytes(self._columns.value_start, self._columns.value_size)
+        columns, rows = self.columns, self.rows
+        return cut(columns.buffer.data, columns.value_start[rows], columns.value_size[rows])
 
-    def headers(self) -> list[Headers]:
+    def headers(self) -> Sequence[Headers]:
         """The records' headers. What is no UTF-8 in a name is replaced by U+FFFD, as in Kafka."""
-        counts = self._columns.headers[self._first : self._stop]
+        counts = self.columns.headers[self.rows]
         if not counts.any():
             return [NO_HEADERS] * len(self)
-        data = self._columns.buffer.data
-        starts = self._columns.headers_start[self._first : self._stop].tolist()
-        return [
-            _headers(data, start, count) if count else NO_HEADERS
-            for start, count in zip(starts, counts.tolist(), strict=True)
-        ]
+        buffer = self.columns.buffer
+        found = record_header.read(buffer, self.columns.headers_start[self.rows], counts)
+        names = cut(buffer.data, found.name_start, found.name_size)
+        text = {name: str(name or b"", "utf-8", "replace") for name in set(names)}
+        values = cut(buffer.data, found.value_start, found.value_size)
+        pairs = list(zip(map(text.__getitem__, names), values, strict=True))
+        behind = np.cumsum(counts)
+        bounds = zip((behind - counts).tolist(), behind.tolist(), strict=True)
+        return [tuple(pairs[a:b]) for a, b in bounds]
 
     @property
-    def _batch(self) -> Int64Array:
-        return self._columns.batch[self._first : self._stop]
+    def has_headers(self) -> bool:
+        """Some record has."""
+        return bool(self.columns.headers[self.rows].any())
 
-    def _bytes(self, starts: Int64Array, sizes: Int64Array) -> list[bytes | None]:
-        data = self._columns.buffer.data
-        start, size = starts[self._first : self._stop], sizes[self._first : self._stop]
-        if (size < 0).all():
-            return [None] * len(self)
-        pairs = zip(start.tolist(), (start + size).tolist(), strict=True)
-        if (size < 0).any():
-            return [data[a:b] if b >= a else None for a, b in pairs]
-        return [data[a:b] for a, b in pairs]
+    def spans(self) -> list[tuple[int, bool, int]]:
+        """Rows that follow each other and were written alike: how many, whether the broker set
+        their timestamps, and the leader's epoch. One, as a rule.
+        """
+        if not len(self):
+            return []
+        rows = self.columns.batch[self.rows]
+        batches = self.columns.batches
+        between = slice(rows[0], rows[-1] + 1)
+        by_broker, epoch = batches.append_time[between], batches.leader_epoch[between]
+        changed = (by_broker[1:] != by_broker[:-1]) | (epoch[1:] != epoch[:-1])
+        if not changed.any():
+            return [(len(self), bool(by_broker[0]), int(epoch[0]))]
+        firsts = np.append(0, np.flatnonzero(changed) + 1)
+        counts = np.diff(np.searchsorted(rows, firsts + rows[0]), append=len(self))
+        kinds, epochs = by_broker[firsts].tolist(), epoch[firsts].tolist()
+        found = zip(counts.tolist(), kinds, epochs, strict=True)
+        return [each for each in found if each[0]]
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """A ``pyarrow.RecordBatch`` with the columns of Spark's Kafka source: ``key``, ``value``,
+        ``topic``, ``partition``, ``offset``, ``timestamp`` (microseconds, UTC; null if there is
+        none), ``timestampType`` and ``headers`` (null if there are none).
+
+        :raises InputError: pyarrow is not installed
+        :raises RecordError: a timestamp is too far off to be counted in microseconds
+        """
+        from rota.client.arrow import record_batch  # noqa: PLC0415 only who needs it has pyarrow
+
+        return record_batch(self)
 
 
-def _headers(data: bytes, start: int, count: int) -> Headers:
-    found = read_headers(Body(data, start), count)
-    return tuple([(str(name, "utf-8", "replace"), value) for name, value in found])
+def cut(data: bytes, start: Int64Array, size: Int64Array) -> list[bytes | None]:
+    """Pieces of some bytes; None where a size is negative."""
+    null = size < 0
+    if not null.any():
+        return [data[a:b] for a, b in zip(start.tolist(), (start + size).tolist(), strict=True)]
+    if null.all():
+        return [None] * len(size)
+    pairs = zip(start.tolist(), (start + size).tolist(), strict=True)
+    return [data[a:b] if a <= b else None for a, b in pairs]

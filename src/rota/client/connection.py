@@ -30,6 +30,8 @@ Loop: TypeAlias = asyncio.AbstractEventLoop
 
 LARGEST: Final = 1 << 30
 """Bytes of the largest answer. A fetch has ``fetch.max.bytes``, or one batch if that is more."""
+AT_ONCE: Final = 64 << 20
+"""Bytes of an answer that room is made for as soon as it is announced; larger ones grow."""
 FAREWELL: Final = 1.0
 """Seconds for what must still go out when a connection is closed."""
 SESSION: Final = (0.85, 0.95)
@@ -94,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._served = False
         """A request that needs a login, if any does, was answered."""
         self._frames = Frames(
-            stranger.LONGEST_GREETING, means.scratch, "the largest that a client takes"
+            stranger.LONGEST_GREETING, means.scratch, "the largest that a client takes", AT_ONCE
         )
         self._room = _NOTHING
         self._head: bytes | None = b""

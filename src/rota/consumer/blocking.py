@@ -41,7 +41,11 @@ class BlockingConsumer:
         :raises InputError: a setting is unknown or wrong; names it
         """
         self._loop = PrivateLoop()
-        self._consumer = Consumer(config, call=self._loop.call_outside)
+        try:
+            self._consumer = Consumer(config, call=self._loop.call_outside)
+        except BaseException:
+            self._loop.close()
+            raise
         self._core = self._consumer.core
 
     def subscribe(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from rota.client.cluster import Client
 from rota.client.connection import Connection
@@ -34,7 +35,7 @@ from rota.member.event import (
 )
 from rota.model.client import ClientConfig
 from rota.model.reply import CommitReply, FetchOffsetsReply, Reply
-from rota.model.request import Join, Request
+from rota.model.request import Join, Leave, Request, Sync
 from rota.wire.api import Api
 from rota.wire.message import Message
 
@@ -72,8 +73,9 @@ class Link:
         self._client = Client(config)
         self._search: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
-        self._joins: set[int] = set()
-        """Joins under way."""
+        self._waits: set[int] = set()
+        """Joins and syncs under way, which wait for the other members."""
+        self._tasks: set[asyncio.Task[None]] = set()
         self._failures = 0
         """Searches that failed, one after the other."""
         self._complaint = Complaint(f"group {group!r}: no coordinator")
@@ -83,7 +85,7 @@ class Link:
 
     def find(self) -> None:
         """Looks for the coordinator; whatever was sent to the one before has been given up."""
-        self._leave()
+        self._hang_up()
         if self._search is not None:
             self._search.cancel()
         self._search = self._loop.create_task(self._find())
@@ -114,21 +116,40 @@ class Link:
         if connection is None:
             self._tell(RequestFailed(number))
             return
+        if isinstance(request, Leave) and self._waits:
+            self._hold(self._leave_group(number, request, connection))
+            return
+        api, message = to_wire(request)
         try:
-            answer = self._pass_on(connection, request, self._patience(request))
+            _check_version(connection, api, request)
+            answer = connection.send(
+                api, message, deadline=self._patience(request), most=MOST.get(api)
+            )
         except RotaError as error:
             self._fail(number, error)
             return
-        if isinstance(request, Join):
-            self._joins.add(number)
+        if isinstance(request, (Join, Sync)):
+            self._waits.add(number)
         answer.add_done_callback(partial(self._answered, connection, number, request))
 
-    def _pass_on(
-        self, connection: Connection, request: Request, deadline: float
-    ) -> asyncio.Future[Message]:
-        api, message = to_wire(request)
-        _check_version(connection, api, request)
-        return connection.send(api, message, deadline=deadline, most=MOST.get(api))
+    async def _leave_group(self, number: int, request: Leave, connection: Connection) -> None:
+        """By another connection: behind the join it would be read when all others have joined, and
+        who closes would wait for them.
+        """
+        deadline = self._patience(request)
+        try:
+            reply = await self._ask_once(request, deadline)
+        except RotaError as error:
+            self._fail(number, error)
+        else:
+            if connection is self._connection:
+                self._tell(Answered(number, reply))
+
+    def _hold(self, work: Coroutine[Any, Any, None]) -> None:
+        """A task that nobody holds may be collected before it is done."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _patience(self, request: Request) -> float:
         patience = self._config.request_timeout / 1000
@@ -143,7 +164,7 @@ class Link:
         request: Request,
         answer: asyncio.Future[Message],
     ) -> None:
-        self._joins.discard(number)
+        self._waits.discard(number)
         if answer.cancelled():
             return
         error = answer.exception()
@@ -199,7 +220,7 @@ class Link:
 
     async def _ask_once(self, request: Request, deadline: float) -> Reply:
         found = await self._client.coordinator(self._group, deadline)
-        peer = self._client.peer(found.node) if self._joins else found.peer
+        peer = self._client.peer(found.node) if self._waits else found.peer
         connection = await peer.connect(deadline)
         api, message = to_wire(request)
         _check_version(connection, api, request)
@@ -212,12 +233,14 @@ class Link:
         """Closes all connections."""
         if self._search is not None:
             self._search.cancel()
-        self._leave()
+        self._hang_up()
+        for task in self._tasks:
+            task.cancel()
         await self._client.close()
 
-    def _leave(self) -> None:
+    def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
-        self._joins.clear()
+        self._waits.clear()
         if connection is not None:
             connection.close()
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, NamedTuple, TypeAlias
 
-from rota.client.batch import Batch
+from rota.client.batch import NO_HEADERS, Batch
 from rota.consumer.record import ConsumerRecord
 from rota.errors import RecordError
 
@@ -23,10 +22,6 @@ class Made(NamedTuple):
     """What is wrong with the next; its cause is what the deserializer raised."""
 
 
-# as ConsumerRecord._make, but without a call of Python's for each: that would be half the time
-_make: Callable[[Iterable[Any]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)
-
-
 def make(batch: Batch, key: Deserializer | None = None, value: Deserializer | None = None) -> Made:
     """All records of a batch."""
     keys, values = batch.keys(), batch.values()
@@ -36,20 +31,35 @@ def make(batch: Batch, key: Deserializer | None = None, value: Deserializer | No
     if value is not None:
         values, found = _deserialized(batch, value, values[: len(keys)], "value")
         error = found or error
-    count = len(values)
+    kinds, epochs = _of_spans(batch)
     columns = zip(
-        repeat(batch.topic, count),
+        repeat(batch.topic, min(len(keys), len(values))),
         repeat(batch.partition),
         batch.offsets.tolist(),
         batch.timestamps.tolist(),
-        batch.timestamp_types.tolist(),
+        kinds,
         keys,
         values,
-        batch.headers(),
-        [epoch if epoch >= 0 else None for epoch in batch.leader_epochs.tolist()],
+        batch.headers() if batch.has_headers else repeat(NO_HEADERS),
+        epochs,
         strict=False,
     )
-    return Made(list(map(_make, columns)), error)
+    # as ConsumerRecord._make, but without a call of Python's for each: that would be half the time
+    new: Callable[[type[ConsumerRecord], Iterable[Any]], ConsumerRecord] = tuple.__new__
+    return Made(list(map(new, repeat(ConsumerRecord), columns)), error)
+
+
+def _of_spans(batch: Batch) -> tuple[Iterable[int], Iterable[int | None]]:
+    """Of each record its timestamp's type and its epoch."""
+    spans = [
+        (count, int(by_broker), None if epoch < 0 else epoch)
+        for count, by_broker, epoch in batch.spans()
+    ]
+    if len(spans) == 1:
+        _, kind, epoch = spans[0]
+        return repeat(kind), repeat(epoch)
+    kinds = chain.from_iterable(repeat(kind, count) for count, kind, _ in spans)
+    return kinds, chain.from_iterable(repeat(epoch, count) for count, _, epoch in spans)
 
 
 def _deserialized(

@@ -342,6 +342,11 @@ class Machine:
 
     def _say_goodbye(self, until: int | None) -> Steps:
         session, handover = self._session, self._handover
+        if until is not None and self._commits.wants_coordinator:
+            # as a member still: what one who left commits is refused
+            handover.is_late = False
+            self._outbox.start(Timer.DEADLINE, until)
+            yield lambda: handover.is_late or not self._commits.wants_coordinator
         yield from handover.depart(until)
         number = session.leave("the application closes", target=State.LEFT)
         if until is None:

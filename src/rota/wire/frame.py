@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
+
 from rota.errors import FormatError
 from rota.formats.buffer import Bytes
 
@@ -27,27 +29,34 @@ class Frames:
     frames: written to :meth:`room`, then told with :meth:`advance`.
     """
 
-    __slots__ = ("_at", "_body", "_cause", "_done", "_have", "_rest", "_scratch", "_size", "limit")
+    __slots__ = (
+        *("_at", "_at_once", "_body", "_cause", "_done", "_have", "_rest", "_scratch", "_size"),
+        "limit",
+    )
 
     def __init__(
         self,
         limit: int,
         scratch: bytearray | None = None,
         cause: str = "socket.request.max.bytes",
+        at_once: int = 0,
     ) -> None:
         """Of frames up to a limit.
 
         :param cause: what the limit comes from, for who meets it
+        :param at_once: so many bytes are made room for as soon as they are announced, by who is
+            trusted to keep his word
         :param scratch: where bytes may arrive for a moment. Connections whose bytes arrive one
             after the other, in one thread, may share it: an idle one then needs no room at all
         """
         self.limit = limit
         """May be set to another, for the frames to come."""
         self._cause = cause
+        self._at_once = at_once
         self._scratch = memoryview(bytearray(4096) if scratch is None else scratch)
         self._done: Bytes | None = None
         """A whole frame, before all the others."""
-        self._body: bytearray | None = None
+        self._body: bytearray | memoryview | None = None
         """The frame under way: it will have ``_size`` bytes, the first ``_have`` are there."""
         self._size = 0
         self._have = 0
@@ -149,7 +158,10 @@ class Frames:
         """Room for so many bytes more. Never by resizing: someone may still hold a view."""
         assert self._body is not None
         if self._have + count > len(self._body):
-            grown = bytearray(min(self._size, max(GROWTH * self._have, self._have + count)))
+            least = max(GROWTH * self._have, self._have + count, self._at_once)
+            size = min(self._size, least)
+            # zeros would be written only to be written over: half the time of a large answer
+            grown = _blank(size) if self._at_once else bytearray(size)
             grown[: self._have] = memoryview(self._body)[: self._have]
             self._body = grown
 
@@ -165,6 +177,11 @@ class Frames:
                 f"a frame of {size} bytes is announced, the limit is {self.limit} ({self._cause})"
             )
         return int(size)
+
+
+def _blank(size: int) -> memoryview:
+    """Room with whatever was there before."""
+    return np.empty(size, np.uint8).data
 
 
 def foreign(head: bytes) -> str | None:

@@ -8,11 +8,11 @@ from types import ModuleType
 from rota.errors import InputError
 
 
-def load(name: str, purpose: str) -> ModuleType:
-    """The library, or an error that says how to get it."""
+def load(name: str, purpose: str, extra: str = "spark") -> ModuleType:
+    """The library, or an error that says how to get it: with which extra of Rota's."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise InputError(f"{purpose} needs {name}: pip install 'rota[spark]'") from error
+        raise InputError(f"{purpose} needs {name}: pip install 'rota[{extra}]'") from error

@@ -65,6 +65,10 @@ class Body:
             raise self._error("header name", "null")
         return name, self._bytes("header value")
 
+    def header_place(self) -> tuple[int, int, int, int]:
+        """Where a header's name and value start, and their sizes; -1: null."""
+        return *self._place("header name"), *self._place("header value")
+
     def _error(self, field: str, problem: str) -> FormatError:
         return FormatError(f"record {self.record}: {field} at byte {self.at}: {problem}")
 
@@ -89,11 +93,12 @@ class Body:
                 raise self._error(field, f"a varint past {bits} bits")
 
     def _bytes(self, field: str) -> bytes | None:
+        start, size = self._place(field)
+        return None if size < 0 else bytes(self.data[start : start + size])
+
+    def _place(self, field: str) -> tuple[int, int]:
         size = self._varint(field)
-        if size < 0:
-            return None
-        start = self._step(size, field)
-        return bytes(self.data[start : start + size])
+        return (self.at, -1) if size < 0 else (self._step(size, field), size)
 
 
 def read_headers(body: Body, count: int) -> Headers:

@@ -52,7 +52,7 @@ def first_numbers(
     kept = word
     if (word & 0x80).any():
         stops = ~word & STOPS_64
-        kept = stops & -stops
+        kept = stops & np.negative(stops)
         kept -= 1  # all bits before that which says that the number ends
         bits = np.bitwise_count(kept)
         bits += 1

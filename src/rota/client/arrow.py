@@ -1,0 +1,106 @@
+"""Batches of records as Arrow's, with the columns of Spark's Kafka source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rota.client.batch import Batch, cut
+from rota.errors import RecordError
+from rota.formats.batch import record_header
+from rota.formats.batch.extra import load
+from rota.formats.buffer import Int64Array
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = load("pyarrow", "records as Arrow", "arrow")
+
+MICROSECONDS = 1_000
+FURTHEST = (1 << 63) // MICROSECONDS - 1
+"""The last millisecond that can be counted in microseconds."""
+NO_TIMESTAMP = -1
+
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(HEADER)),
+    ]
+)
+
+
+def record_batch(batch: Batch) -> pa.RecordBatch:
+    """All columns of a batch; see :meth:`rota.client.batch.Batch.to_arrow`."""
+    columns, rows, count = batch.columns, batch.rows, len(batch)
+    data = columns.buffer.data
+    arrays = [
+        _pieces(data, columns.key_start[rows], columns.key_size[rows]),
+        _pieces(data, columns.value_start[rows], columns.value_size[rows]),
+        pa.repeat(pa.scalar(batch.topic, pa.string()), count),
+        pa.repeat(pa.scalar(batch.partition, pa.int32()), count),
+        pa.array(batch.offsets),
+        _timestamps(batch),
+        pa.array(batch.timestamp_types),
+        _headers(batch),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _pieces(data: bytes, start: Int64Array, size: Int64Array) -> Any:  # noqa: ANN401 Arrow's
+    """Pieces of some bytes, copied next to each other; null where a size is negative."""
+    null = size < 0
+    if null.all():
+        return pa.nulls(len(size), pa.binary())
+    end = np.maximum(size, 0) + start
+    if (start[1:] < end[:-1]).any():  # compressed batches and others in turns
+        return pa.array(cut(data, start, size), pa.binary())
+    # every second element is one of ours, those between are what lies between
+    bounds = np.empty(2 * len(size), dtype=np.int32)
+    bounds[::2], bounds[1::2] = start, end
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    every = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
+    ours = pa.array(np.arange(0, len(bounds), 2), mask=null if null.any() else None)
+    return every.take(ours)
+
+
+def _timestamps(batch: Batch) -> Any:  # noqa: ANN401 as above
+    given = batch.timestamps
+    far = np.flatnonzero((given > FURTHEST) | (given < -FURTHEST))
+    if len(far):
+        offset, at = int(batch.offsets[far[0]]), int(given[far[0]])
+        problem = f"its timestamp {at} cannot be counted in microseconds, as Arrow's are here"
+        raise RecordError(*batch.source, offset, problem, next_offset=offset + 1)
+    null = given == NO_TIMESTAMP
+    found = pa.array(given * MICROSECONDS, mask=null if null.any() else None)
+    return found.view(pa.timestamp("us", "UTC"))
+
+
+def _headers(batch: Batch) -> Any:  # noqa: ANN401 as above
+    counts = batch.columns.headers[batch.rows]
+    if not counts.any():
+        return pa.nulls(len(counts), pa.list_(HEADER))
+    buffer = batch.columns.buffer
+    found = record_header.read(buffer, batch.columns.headers_start[batch.rows], counts)
+    names = _pieces(buffer.data, found.name_start, found.name_size)
+    values = _pieces(buffer.data, found.value_start, found.value_size)
+    pairs = pa.StructArray.from_arrays([_text(names), values], fields=list(HEADER))
+    bounds = np.append(0, np.cumsum(counts)).astype(np.int32)
+    none = np.append(counts == 0, False)  # null, as in Spark
+    return pa.ListArray.from_arrays(pa.array(bounds, mask=none), pairs)
+
+
+def _text(names: Any) -> Any:  # noqa: ANN401 as above
+    """What is no UTF-8 is replaced, as in Kafka."""
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        given = names.to_pylist()
+        return pa.array([str(name, "utf-8", "replace") for name in given], pa.string())

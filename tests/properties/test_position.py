@@ -1,0 +1,329 @@
+"""Whatever is done and answered, in whatever order: each record is handed out once, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from rota.client.fetch import Fetched
+from rota.client.offset import EARLIEST, LATEST, EpochEnd, ListedOffset, Look
+from rota.consumer.buffer import Buffer
+from rota.consumer.position import Leader, Position, Positions, Ticket, Want
+from rota.consumer.reach import reach
+from rota.consumer.verdict import Verdict
+from rota.errors import Code
+from rota.formats import batch
+from rota.formats.batch import Record
+from rota.model.client import ReadConfig
+from rota.model.offset import OffsetAndMetadata
+from rota.model.topic import TopicPartition
+
+NAMES = tuple(TopicPartition("orders", number) for number in range(4))
+LIMIT = 160
+"""``max.partition.fetch.bytes``: a batch or two."""
+REFUSALS = (
+    Code.NOT_LEADER_OR_FOLLOWER,
+    Code.UNKNOWN_TOPIC_ID,
+    Code.UNKNOWN_LEADER_EPOCH,
+    Code.OFFSET_NOT_AVAILABLE,
+    Code.UNKNOWN,
+)
+names = st.sampled_from(NAMES)
+
+
+@dataclass
+class Log:
+    """A partition as its leader has it."""
+
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """First offset, the one behind the last, and the bytes."""
+    offsets: list[int] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+    leader: Leader = field(default_factory=lambda: Leader(1, 0))
+    committed: OffsetAndMetadata | None = None
+
+    def append(self, count: int, gap: int) -> None:
+        """One batch, some records of which compaction has removed at its end."""
+        first, behind = self.end, self.end + count + gap
+        kept = [Record(each, 0, None, b"%d" % each) for each in range(first, first + count)]
+        epoch = self.leader.epoch
+        data = batch.encode(
+            kept, base_offset=first, last_offset=behind - 1, leader_epoch=epoch, newest=0
+        )
+        self.batches.append((first, behind, data))
+        self.offsets += range(first, first + count)
+        self.end = behind
+
+    def read(self, partition: TopicPartition, offset: int) -> Fetched:
+        """What a leader answers."""
+        if not self.start <= offset <= self.end:
+            return refused(partition, offset, Code.OFFSET_OUT_OF_RANGE)
+        found = b""
+        for _, behind, data in self.batches:
+            if found and len(found) + len(data) > LIMIT:
+                break
+            found += data if behind > offset else b""
+        return Fetched(partition, 0, offset, memoryview(found), self.end, self.end, self.start)
+
+
+def refused(partition: TopicPartition, offset: int, code: int) -> Fetched:
+    return Fetched(partition, code, offset, memoryview(b""), -1, -1, -1)
+
+
+class Question(NamedTuple):
+    """Something that was asked and not answered yet."""
+
+    tickets: tuple[Ticket, ...]
+    tell: Callable[[], None]
+    node: int | None = None
+    """Of a Fetch."""
+
+
+class Reading(RuleBasedStateMachine):
+    """A consumer's positions and its buffer, and logs that live."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.positions = Positions(reset=EARLIEST, backoff=lambda _: 1.0, lease=60.0)
+        self.buffer = Buffer(self.positions, ReadConfig(), drained=lambda: None)
+        self.logs = {name: Log() for name in NAMES}
+        self.questions: list[Question] = []
+        self.expected: dict[TopicPartition, int | None] = {}
+        """The offset to be handed out next, where that is known."""
+
+    @initialize(records=st.lists(st.integers(0, 9), min_size=4, max_size=4))
+    def begin(self, records: list[int]) -> None:
+        for log, count in zip(self.logs.values(), records, strict=True):
+            if count:
+                log.append(count, 0)
+        self.assign(set(NAMES))
+
+    # What an application does
+
+    @rule(chosen=st.sets(names))
+    def assign(self, chosen: set[TopicPartition]) -> None:
+        self.positions.assign(sorted(chosen))
+        self.buffer.tidy()
+        self.lead()
+        self.expected = {each: self.expected.get(each) for each in chosen}
+
+    @rule(name=names, paused=st.booleans())
+    def pause(self, name: TopicPartition, paused: bool) -> None:
+        if name in self.positions:
+            self.positions.pause(name, paused)
+            self.buffer.tidy()
+
+    @rule(name=names)
+    def withhold(self, name: TopicPartition) -> None:
+        self.positions.withhold([name])
+
+    @rule(name=names, part=st.floats(0, 1), with_epoch=st.booleans())
+    def seek(self, name: TopicPartition, part: float, with_epoch: bool) -> None:
+        if name in self.positions:
+            log = self.logs[name]
+            offset = log.start + int(part * (log.end - log.start))
+            epoch = log.leader.epoch if with_epoch else None
+            self.positions.seek(name, Position(offset, epoch))
+            self.buffer.tidy()
+            self.expected[name] = offset
+
+    @rule(name=names, when=st.sampled_from([EARLIEST, LATEST, 7]))
+    def seek_to(self, name: TopicPartition, when: int) -> None:
+        if name in self.positions:
+            self.positions.seek_to(name, when)
+            self.buffer.tidy()
+            self.expected[name] = None
+
+    @rule(most=st.integers(1, 12))
+    def take(self, most: int) -> None:
+        found = self.buffer.take(most)
+        for name, records in found.by_partition.items():
+            assert self.positions[name].gives
+            self.handed(name, [record.offset for record in records])
+        assert len(found) <= most
+
+    @rule()
+    def take_batches(self) -> None:
+        for each in self.buffer.take_batches(1):
+            self.handed(each.source, each.offsets.tolist())
+
+    def handed(self, name: TopicPartition, offsets: list[int]) -> None:
+        """Nothing twice, nothing left out but what was deleted."""
+        log, expected = self.logs[name], self.expected[name]
+        assert offsets
+        assert expected is not None
+        wanted = [each for each in log.offsets if each >= expected]
+        while wanted[0] < offsets[0]:
+            assert wanted.pop(0) < log.start
+        assert offsets == wanted[: len(offsets)]
+        self.expected[name] = offsets[-1] + 1
+
+    # What happens to the logs
+
+    @rule(name=names, count=st.integers(0, 4), gap=st.integers(0, 3))
+    def append(self, name: TopicPartition, count: int, gap: int) -> None:
+        if count + gap:
+            self.logs[name].append(count, gap)
+
+    @rule(name=names, part=st.floats(0, 1))
+    def delete_records(self, name: TopicPartition, part: float) -> None:
+        log = self.logs[name]
+        log.start += int(part * (log.end - log.start))
+
+    @rule(name=names, node=st.integers(1, 3))
+    def elect(self, name: TopicPartition, node: int) -> None:
+        log = self.logs[name]
+        log.leader = Leader(node, log.leader.epoch + 1)
+
+    @rule()
+    def lead(self) -> None:
+        self.positions.lead(lambda name: self.logs[name].leader)
+
+    @rule(name=names)
+    def commit(self, name: TopicPartition) -> None:
+        found = self.positions.consumed().get(name)
+        if found is not None:
+            self.logs[name].committed = found
+
+    # Questions, and answers that come in any order
+
+    @rule()
+    def ask(self) -> None:
+        self.now += 1.0
+        for ticket in self.positions.uncommitted(self.now):
+            self.questions.append(Question((ticket,), partial(self.tell_committed, ticket)))
+        for looks in self.positions.unset(self.now).values():
+            for ticket, look in looks.items():
+                self.questions.append(Question((ticket,), partial(self.tell_offset, ticket, look)))
+        for looks in self.positions.unchecked(self.now).values():
+            for ticket, look in looks.items():
+                self.questions.append(Question((ticket,), partial(self.tell_end, ticket, look)))
+        busy = {each.node for each in self.questions if each.node is not None}
+        for node, wants in self.positions.unread(self.now, busy, LIMIT).items():
+            tickets = tuple(want.ticket for want in wants)
+            self.questions.append(Question(tickets, partial(self.tell_records, node, wants), node))
+
+    @rule(answers=st.integers(1, 8))
+    def exchange(self, answers: int) -> None:
+        """A while in which all goes well."""
+        for _ in range(answers):
+            self.ask()
+            self.answer(0)
+
+    @rule(number=st.integers(0, 99))
+    def answer(self, number: int) -> None:
+        if self.questions:
+            self.questions.pop(number % len(self.questions)).tell()
+            self.buffer.tidy()
+
+    @rule(number=st.integers(0, 99), code=st.sampled_from(REFUSALS))
+    def refuse(self, number: int, code: Code) -> None:
+        """A broker fails, or refuses what will pass."""
+        if not self.questions:
+            return
+        question = self.questions.pop(number % len(self.questions))
+        for ticket in question.tickets:
+            if question.node is None or not self.positions.holds(ticket):
+                self.positions.failed([ticket], self.now)
+                continue
+            answer = refused(ticket.partition, self.ahead(ticket.partition), code)
+            verdict, error = self.positions.fetched(ticket, answer, None, self.now)
+            assert verdict in {Verdict.AGAIN, Verdict.REFRESH}
+            assert error is None
+
+    def ahead(self, name: TopicPartition) -> int:
+        ahead = self.positions[name].ahead
+        assert ahead is not None
+        return ahead.offset
+
+    def tell_committed(self, ticket: Ticket) -> None:
+        found = self.logs[ticket.partition].committed
+        holds = self.positions.holds(ticket)
+        assert self.positions.found_committed(ticket, found) is None
+        if holds and found is not None:
+            self.expected[ticket.partition] = found.offset
+
+    def tell_offset(self, ticket: Ticket, look: Look) -> None:
+        log = self.logs[ticket.partition]
+        offset = {EARLIEST: log.start, LATEST: log.end}.get(look.what)
+        self.positions.found_offset(
+            ticket, None if offset is None else ListedOffset(offset), self.now
+        )
+        entry = self.positions.get(ticket.partition)
+        if (
+            entry is not None
+            and entry.handed is not None
+            and self.expected[entry.partition] is None
+        ):
+            self.expected[entry.partition] = entry.handed.offset
+
+    def tell_end(self, ticket: Ticket, look: Look) -> None:
+        end = EpochEnd(look.what, self.logs[ticket.partition].end)
+        assert self.positions.found_end(ticket, end) is None
+
+    def tell_records(self, node: int, wants: list[Want]) -> None:
+        for want in wants:
+            name = want.ticket.partition
+            answer = self.logs[name].read(name, want.offset)
+            if self.logs[name].leader.node != node:
+                answer = refused(name, want.offset, Code.NOT_LEADER_OR_FOLLOWER)
+            held = self.positions.holds(want.ticket)
+            verdict, error = self.positions.fetched(want.ticket, answer, reach(answer), self.now)
+            assert error is None
+            assert held or verdict is Verdict.NOTHING
+            if verdict is Verdict.KEEP:
+                self.buffer.add(answer)
+            if verdict is Verdict.RANGE:
+                self.expected[name] = None
+
+    # What always holds
+
+    @invariant()
+    def commits_cover_what_was_handed_out_and_no_more(self) -> None:
+        for name, committed in self.positions.consumed().items():
+            expected = self.expected[name]
+            if expected is not None:
+                between = [
+                    each for each in self.logs[name].offsets if expected <= each < committed.offset
+                ]
+                assert committed.offset >= expected
+                assert not between
+
+    @invariant()
+    def no_more_waits_than_is_allowed(self) -> None:
+        longest = max(
+            (len(each[2]) for log in self.logs.values() for each in log.batches), default=0
+        )
+        for entry in self.positions:
+            assert 0 <= entry.buffered <= LIMIT + max(LIMIT, longest)
+            if entry.handed is not None and entry.ahead is not None:
+                assert entry.handed.offset <= entry.ahead.offset
+
+    def teardown(self) -> None:
+        """When nothing more happens, all is read to the end: nobody is stuck or starves."""
+        for name in self.expected:
+            self.positions.pause(name, paused=False)
+        self.assign(set(self.expected))
+        for _ in range(200):
+            self.lead()
+            self.ask()
+            while self.questions:
+                self.answer(0)
+            while self.buffer:
+                self.take(10)
+        for name in self.expected:
+            handed = self.positions[name].handed
+            assert handed is not None
+            assert handed.offset == self.logs[name].end
+
+
+TestReading = Reading.TestCase
+TestReading.settings = settings(stateful_step_count=80)

@@ -1,0 +1,353 @@
+"""Positions: where reading begins, and what the answers of brokers change about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rota.client.fetch import Fetched
+from rota.client.offset import EARLIEST, LATEST, EpochEnd, ListedOffset, Look
+from rota.consumer.position import Leader, Position, Positions, Reach, Stage, Ticket, Want
+from rota.consumer.verdict import Verdict
+from rota.errors import AuthorizationFailed, Code, NoOffset, RecordError, Refused
+from rota.model.offset import OffsetAndMetadata
+from rota.model.topic import TopicPartition
+
+NAME = TopicPartition("orders", 3)
+LIMIT = 1000
+LEADER = Leader(1, 5)
+
+
+def positions(reset: int | None = EARLIEST, *, leader: Leader | None = LEADER) -> Positions:
+    """One partition, that knows who leads it."""
+    made = Positions(reset=reset, backoff=lambda failures: failures * 0.1, lease=300.0)
+    made.assign([NAME])
+    made.lead(lambda _: leader)
+    return made
+
+
+def reading(
+    offset: int = 10, *, epoch: int | None = None, reset: int | None = EARLIEST
+) -> Positions:
+    """One partition, that reads from an offset on."""
+    made = positions(reset)
+    made.seek(NAME, Position(offset))
+    entry = made[NAME]
+    entry.handed = entry.ahead = Position(offset, epoch)
+    return made
+
+
+def want(of: Positions, now: float = 0.0) -> Want:
+    """The partition's next Fetch."""
+    ((found,),) = of.unread(now, (), LIMIT).values()
+    return found
+
+
+def answer(code: int = 0, *, offset: int = 10, records: int = 0, replica: int = -1) -> Fetched:
+    data = memoryview(bytes(records))
+    return Fetched(NAME, code, offset, data, 100, 90, 2, preferred_replica=replica)
+
+
+def question(found: dict[int, dict[Ticket, Look]]) -> tuple[Ticket, Look]:
+    ((pair,),) = [tuple(each.items()) for each in found.values()]
+    return pair
+
+
+# Where reading begins
+
+
+def test_what_is_committed_is_read_on() -> None:
+    found = positions()
+    (ticket,) = found.uncommitted(0.0)
+    assert found.found_committed(ticket, OffsetAndMetadata(7)) is None
+    assert want(found).offset == 7
+    assert found.consumed() == {NAME: OffsetAndMetadata(7)}
+
+
+def test_an_offset_is_asked_for_once_and_again_after_a_pause() -> None:
+    found = positions()
+    (ticket,) = found.uncommitted(0.0)
+    assert found.uncommitted(0.0) == ()
+    found.failed([ticket], 0.0)
+    assert found.uncommitted(0.05) == ()
+    assert found.next_try(0.05) == pytest.approx(0.1)
+    assert len(found.uncommitted(0.11)) == 1
+
+
+@pytest.mark.parametrize("policy", [EARLIEST, LATEST])
+def test_without_a_committed_offset_the_policy_says_where(policy: int) -> None:
+    found = positions(policy)
+    (ticket,) = found.uncommitted(0.0)
+    assert found.found_committed(ticket, None) is None
+    assert found.consumed() == {}
+    ticket, look = question(found.unset(0.0))
+    assert look == Look(policy, 5)
+    found.found_offset(ticket, ListedOffset(42), 0.0)
+    assert want(found).offset == 42
+
+
+def test_without_a_policy_it_is_an_error_until_somebody_seeks() -> None:
+    found = positions(None)
+    (ticket,) = found.uncommitted(0.0)
+    error = found.found_committed(ticket, None)
+    assert isinstance(error, NoOffset)
+    assert "orders-3" in str(error)
+    assert found.unread(9.0, (), LIMIT) == {}
+    found.seek(NAME, Position(0))
+    assert want(found).offset == 0
+
+
+def test_by_duration_nothing_is_passed_over_that_comes_while_the_end_is_asked_for() -> None:
+    found = positions()
+    found.seek_to(NAME, 1_700_000_000_000)
+    looks = []
+    for listed in (None, ListedOffset(50), ListedOffset(48)):
+        ticket, look = question(found.unset(0.0))
+        looks.append(look.what)
+        found.found_offset(ticket, listed, 0.0)
+    assert looks == [1_700_000_000_000, LATEST, 1_700_000_000_000]
+    assert want(found).offset == 48
+
+
+def test_by_duration_the_end_is_read_from_if_all_is_older() -> None:
+    found = positions()
+    found.seek_to(NAME, 1_700_000_000_000)
+    for listed in (None, ListedOffset(50), None):
+        ticket, _ = question(found.unset(0.0))
+        found.found_offset(ticket, listed, 0.0)
+    assert want(found).offset == 50
+
+
+def test_a_seek_overtakes_what_was_asked_before() -> None:
+    found = positions()
+    (ticket,) = found.uncommitted(0.0)
+    found.seek(NAME, Position(3))
+    assert found.found_committed(ticket, OffsetAndMetadata(7)) is None
+    assert want(found).offset == 3
+
+
+def test_a_partition_that_is_revoked_asks_for_nothing_more() -> None:
+    found = positions()
+    found.withhold([NAME])
+    assert found.uncommitted(0.0) == ()
+    found.assign([NAME])
+    assert len(found.uncommitted(0.0)) == 1
+
+
+# Answers to fetches
+
+
+def test_records_that_wait_are_fetched_behind() -> None:
+    found = reading()
+    verdict, _ = found.fetched(want(found).ticket, answer(records=400), Reach(Position(20, 5)), 0.0)
+    assert verdict is Verdict.KEEP
+    assert want(found).offset == 20
+    assert found.consumed()[NAME].offset == 10
+
+
+def test_a_full_partition_is_not_fetched_and_its_broker_not_asked_for_others() -> None:
+    found = reading()
+    other = TopicPartition("orders", 4)
+    found.assign([NAME, other])
+    found.lead(lambda _: LEADER)
+    found.seek(other, Position(0))
+    wants = {each.ticket.partition: each for each in found.unread(0.0, (), LIMIT)[1]}
+    found.fetched(wants[NAME].ticket, answer(records=1001), Reach(Position(20, 5)), 0.0)
+    found.fetched(wants[other].ticket, answer()._replace(partition=other), None, 0.0)
+    assert found.unread(0.0, (), LIMIT) == {}
+    found.pause(NAME, paused=True)
+    assert [each.ticket.partition for each in found.unread(0.0, (), LIMIT)[1]] == [other]
+    found.pause(NAME, paused=False)
+    found.drained(NAME, found[NAME].stamp, 1001)
+    assert len(found.unread(0.0, (), LIMIT)[1]) == 1
+
+
+def test_who_got_something_is_asked_for_last() -> None:
+    names = [TopicPartition("orders", number) for number in range(3)]
+    found = positions()
+    found.assign(names)
+    found.lead(lambda _: LEADER)
+    for each in names:
+        found.seek(each, Position(0))
+    wants = found.unread(0.0, (), LIMIT)[1]
+    assert [each.ticket.partition for each in wants] == names
+    for (ticket, _, _), size in zip(wants, (10, 0, 0), strict=True):
+        own = answer(records=size)._replace(partition=ticket.partition)
+        found.fetched(ticket, own, Reach(Position(5)) if size else None, 0.0)
+    assert [each.ticket.partition for each in found.unread(0.0, (), LIMIT)[1]] == [
+        *names[1:],
+        names[0],
+    ]
+
+
+def test_an_answer_from_before_a_seek_is_dropped() -> None:
+    found = reading()
+    old = want(found)
+    found.seek(NAME, Position(77))
+    verdict, error = found.fetched(old.ticket, answer(records=50), Reach(Position(20)), 0.0)
+    assert (verdict, error) == (Verdict.NOTHING, None)
+    assert want(found).offset == 77
+
+
+def test_out_of_range_is_reset_by_the_policy() -> None:
+    found = reading()
+    found.fetched(want(found).ticket, answer(Code.OFFSET_OUT_OF_RANGE), None, 0.0)
+    assert found[NAME].stage is Stage.RESET
+    assert found.consumed() == {}
+
+
+def test_out_of_range_without_a_policy_names_offset_and_partition() -> None:
+    found = reading(reset=None)
+    _, error = found.fetched(want(found).ticket, answer(Code.OFFSET_OUT_OF_RANGE), None, 0.0)
+    assert isinstance(error, NoOffset)
+    assert error.code == Code.OFFSET_OUT_OF_RANGE
+    assert "offset 10 of orders-3" in str(error)
+    assert "begin at 2" in str(error)
+    assert found.consumed()[NAME].offset == 10
+
+
+def test_out_of_range_waits_for_the_records_before_it() -> None:
+    found = reading(reset=None)
+    found.fetched(want(found).ticket, answer(records=400), Reach(Position(20, 5)), 0.0)
+    refusal = answer(Code.OFFSET_OUT_OF_RANGE, offset=20)
+    assert found.fetched(want(found).ticket, refusal, None, 0.0) == (Verdict.NOTHING, None)
+    assert found.unread(0.0, (), LIMIT) == {}
+    found.hand(NAME, found[NAME].stamp, Position(20, 5))
+    found.drained(NAME, found[NAME].stamp, 400)
+    verdict, error = found.fetched(want(found).ticket, refusal, None, 0.0)
+    assert verdict is Verdict.RANGE
+    assert isinstance(error, NoOffset)
+
+
+@pytest.mark.parametrize("code", [3, 5, 6, 9, 56, 74, 78, 100, 103])
+def test_stale_metadata_are_asked_for_anew_and_nothing_spins(code: int) -> None:
+    found = reading()
+    assert found.fetched(want(found).ticket, answer(code), None, 0.0) == (Verdict.REFRESH, None)
+    assert found.unread(0.05, (), LIMIT) == {}
+    assert want(found, 0.11).offset == 10
+
+
+@pytest.mark.parametrize("code", [-1, 75])
+def test_what_passes_is_tried_again_after_a_pause(code: int) -> None:
+    found = reading()
+    assert found.fetched(want(found).ticket, answer(code), None, 0.0) == (Verdict.AGAIN, None)
+    assert found.unread(0.05, (), LIMIT) == {}
+
+
+def test_no_permission_names_the_topic() -> None:
+    found = reading()
+    _, error = found.fetched(want(found).ticket, answer(29), None, 0.0)
+    assert isinstance(error, AuthorizationFailed)
+    assert "'orders'" in str(error)
+
+
+def test_damage_that_the_broker_finds_names_the_offset() -> None:
+    found = reading()
+    _, error = found.fetched(want(found).ticket, answer(2), None, 0.0)
+    assert isinstance(error, RecordError)
+    assert (error.partition, error.offset, error.next_offset) == (3, 10, 11)
+
+
+@pytest.mark.parametrize(("code", "text"), [(76, "76 (UNSUPPORTED_COMPRESSION_TYPE"), (999, "999")])
+def test_unknown_errors_are_raised_with_their_number(code: int, text: str) -> None:
+    found = reading()
+    _, error = found.fetched(want(found).ticket, answer(code), None, 0.0)
+    assert isinstance(error, Refused)
+    assert text in str(error)
+
+
+# Reading from replicas, KIP-392
+
+
+def test_a_preferred_replica_is_read_from_until_its_lease_ends() -> None:
+    found = reading()
+    found.fetched(want(found).ticket, answer(replica=7), None, 0.0)
+    ((node, (again,)),) = found.unread(0.0, (), LIMIT).items()
+    assert node == 7
+    found.fetched(again.ticket, answer(), None, 0.0)
+    assert list(found.unread(300.1, (), LIMIT)) == [1]
+
+
+@pytest.mark.parametrize("failing", ["range", "gone", "leader"])
+def test_a_replica_that_does_not_help_is_left(failing: str) -> None:
+    found = reading()
+    found.fetched(want(found).ticket, answer(replica=7), None, 0.0)
+    again = want(found)
+    if failing == "range":
+        found.fetched(again.ticket, answer(Code.OFFSET_OUT_OF_RANGE), None, 0.0)
+    elif failing == "gone":
+        found.failed([again.ticket], 0.0)
+    else:
+        found.lead(lambda _: Leader(1, 6))
+    assert list(found.unread(1.0, (), LIMIT)) == [1]
+    assert found.consumed()[NAME].offset == 10
+
+
+# Logs that were truncated, KIP-320
+
+
+def test_a_new_leader_is_asked_whether_its_log_is_the_same() -> None:
+    found = reading(epoch=5)
+    found.lead(lambda _: Leader(2, 6))
+    assert found.unread(0.0, (), LIMIT) == {}
+    ticket, look = question(found.unchecked(0.0))
+    assert look == Look(5, 6)
+    assert found.found_end(ticket, EpochEnd(5, 10)) is None
+    assert want(found).leader_epoch == 6
+
+
+def test_a_position_without_an_epoch_cannot_be_validated() -> None:
+    found = reading(epoch=None)
+    found.lead(lambda _: Leader(2, 6))
+    assert want(found).leader_epoch == 6
+
+
+def test_a_truncated_log_is_read_on_where_it_parts() -> None:
+    found = reading(epoch=5)
+    found.lead(lambda _: Leader(2, 6))
+    ticket, _ = question(found.unchecked(0.0))
+    assert found.found_end(ticket, EpochEnd(4, 8)) is None
+    assert want(found).offset == 8
+    assert found.consumed()[NAME] == OffsetAndMetadata(8, "", 4)
+
+
+def test_a_truncated_log_without_a_policy_names_both_offsets() -> None:
+    found = reading(epoch=5, reset=None)
+    found.lead(lambda _: Leader(2, 6))
+    ticket, _ = question(found.unchecked(0.0))
+    error = found.found_end(ticket, EpochEnd(4, 8))
+    assert isinstance(error, NoOffset)
+    assert "below offset 10" in str(error)
+    assert "at offset 8 of epoch 4" in str(error)
+    assert found[NAME].stage is Stage.FAILED
+
+
+def test_a_log_that_knows_nothing_of_the_epoch_is_reset() -> None:
+    found = reading(epoch=5)
+    found.lead(lambda _: Leader(2, 0))
+    ticket, _ = question(found.unchecked(0.0))
+    assert found.found_end(ticket, EpochEnd(-1, -1)) is None
+    assert found[NAME].stage is Stage.RESET
+
+
+def test_records_that_were_truncated_before_they_were_handed_out_are_dropped() -> None:
+    found = reading(epoch=5)
+    stamp = found[NAME].stamp
+    found.fetched(want(found).ticket, answer(records=400), Reach(Position(20, 6)), 0.0)
+    found.lead(lambda _: Leader(2, 7))
+    ticket, look = question(found.unchecked(0.0))
+    assert look == Look(6, 7)
+    assert found.found_end(ticket, EpochEnd(6, 15)) is None
+    assert found[NAME].stamp != stamp
+    ticket, look = question(found.unchecked(0.0))  # what was handed out is of an older epoch
+    assert look == Look(5, 7)
+    assert found.found_end(ticket, EpochEnd(5, 12)) is None
+    assert want(found).offset == 10
+
+
+def test_a_committed_epoch_is_validated_as_soon_as_there_is_a_leader() -> None:
+    found = positions(leader=None)
+    (ticket,) = found.uncommitted(0.0)
+    found.found_committed(ticket, OffsetAndMetadata(7, "", 3))
+    assert found.unread(0.0, (), LIMIT) == {}
+    found.lead(lambda _: LEADER)
+    assert question(found.unchecked(0.0))[1] == Look(3, 5)

@@ -1,0 +1,229 @@
+"""``rota produce``, through the command line: what the topic holds afterwards."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rota
+from rota.cli import writing
+from rota.cli.main import main
+from rota.formats.murmur import murmur2
+
+Capture = pytest.CaptureFixture[bytes]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[rota.Broker]:
+    with rota.Broker() as one:
+        yield one
+
+
+class Run:
+    """Runs a command in this process, with lines on stdin."""
+
+    def __init__(
+        self, broker: rota.Broker, capture: Capture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.broker, self.capture, self.monkeypatch = broker, capture, monkeypatch
+
+    def __call__(
+        self, *arguments: str, lines: bytes = b"", servers: str | None = None
+    ) -> tuple[int, bytes, str]:
+        """Exit code, output, and what was said."""
+        self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
+        where = servers or self.broker.bootstrap_servers
+        try:
+            code = main([*arguments, "--bootstrap-servers", where])
+        except SystemExit as ended:
+            code = int(str(ended.code))
+        out, err = self.capture.readouterr()
+        return code, out, err.decode()
+
+
+@pytest.fixture
+def command(broker: rota.Broker, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(broker, capsysbinary, monkeypatch)
+
+
+def test_lines_become_records(command: Run) -> None:
+    code, out, said = command("produce", "--topic", "lines", lines=b"one\ntwo\r\n\nno end\xff")
+    assert (code, out, said) == (0, b"", "rota: 4 records written to lines\n")
+    records = command.broker.read("lines")
+    assert [one.value for one in records] == [b"one", b"two", b"", b"no end\xff"]
+    assert {one.key for one in records} == {None}
+
+
+def test_files_keys_and_headers(command: Run, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b"a\t1\nb\t2\t3\n")
+    second.write_bytes(b"\t4\n")
+    flags = ("--key-separator", "\\t", "--header", "from=files", "--header", "x=")
+    code, _, said = command(
+        "produce", "--topic", "keyed", *flags, "--quiet", str(first), str(second)
+    )
+    assert (code, said) == (0, "")
+    records = command.broker.read("keyed")
+    assert [(one.key, one.value) for one in records] == [
+        (b"a", b"1"),
+        (b"b", b"2\t3"),
+        (b"", b"4"),
+    ]
+    assert records[0].headers == (("from", b"files"), ("x", b""))
+
+
+def test_a_key_goes_where_javas_producer_would_put_it(command: Run) -> None:
+    command.broker.create_topic("spread", partitions=7)
+    lines = b"".join(b"key-%d:v\n" % number for number in range(50))
+    assert command("produce", "--topic", "spread", "--key-separator", ":", lines=lines)[0] == 0
+    records = command.broker.read("spread")
+    assert len(records) == 50
+    for one in records:
+        assert one.key is not None
+        assert one.partition == (murmur2(one.key) & 0x7FFFFFFF) % 7
+
+
+def test_one_partition_for_all(command: Run) -> None:
+    command.broker.create_topic("aimed", partitions=3)
+    assert command("produce", "--topic", "aimed", "--partition", "2", lines=b"a\nb\n")[0] == 0
+    assert {one.partition for one in command.broker.read("aimed")} == {2}
+    code, _, said = command("produce", "--topic", "aimed", "--partition", "9", lines=b"a\n")
+    assert code != 0
+    assert "stdin, line 1: " in said
+
+
+def test_what_consume_prints_produce_copies_byte_by_byte(command: Run) -> None:
+    broker = command.broker
+    broker.create_topic("source", partitions=2)
+    broker.produce("source", b"\xff\x00", "ä", None, key=b"\xfe", partition=1, timestamp=5)
+    broker.produce("source", "x", headers=[("h", b"\xff"), ("h", None)], partition=0)
+    flags = ("--topic", "source", "--from-beginning", "--to-end", "--json")
+    _, lines, _ = command("consume", *flags)
+    broker.create_topic("copy", partitions=2)
+    code, _, said = command(
+        "produce", "--topic", "copy", "--json", "--keep-partitions", lines=lines
+    )
+    assert code == 0, said
+
+    def content(topic: str) -> list[object]:
+        return [
+            (one.partition, one.offset, one.timestamp, one.key, one.value, one.headers)
+            for one in broker.read(topic)
+        ]
+
+    assert content("copy") == content("source")
+
+
+def test_json_says_where_unless_told_otherwise(command: Run) -> None:
+    lines = json.dumps({"topic": "said", "value": {"a": 1}}).encode()
+    assert command("produce", "--json", lines=lines)[0] == 0
+    assert [one.value for one in command.broker.read("said")] == [b'{"a":1}']
+    code, _, said = command("produce", "--json", lines=b'{"value": "x"}\n')
+    assert (code, "stdin, line 1: says no topic" in said) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "lines", "says"),
+    [
+        (["--key-separator", ":"], b"a:1\nnone\nb:2\n", "stdin, line 2: has no ':' between"),
+        (["--json"], b'{"value": "1"}\n{', "stdin, line 2: not JSON"),
+        (["--json"], b'{"value": "1"}\n{"value": 1, "timestamp": 0}', "line 2: timestamp: librd"),
+        ([], b"a\n" + b"x" * (2 << 20), "stdin, line 2: "),
+    ],
+)
+def test_a_wrong_line_is_named_and_those_before_it_are_written(
+    command: Run, flags: list[str], lines: bytes, says: str
+) -> None:
+    topic = f"wrong-{abs(hash(says))}"
+    code, _, said = command("produce", "--topic", topic, *flags, lines=lines)
+    assert code == 4
+    assert f"rota: 1 record written to {topic}\n" in said
+    assert says in said
+    assert len(command.broker.read(topic)) == 1
+
+
+def test_what_cannot_be_written_is_named(command: Run) -> None:
+    command.broker.create_topic("refusing")
+    command.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    code, _, said = command("produce", "--topic", "refusing", lines=b"a\n")
+    assert code == 3
+    assert "1 of 1 record could not be written: stdin, line 1: " in said
+    assert "authorization" in said.lower()
+
+
+def test_an_address_without_a_broker_is_named(
+    command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "CONNECT", 0.5)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, _, said = command("produce", "--topic", "t", lines=b"a\n", servers=address)
+    assert code == 3
+    assert address in said
+    assert said.count("\n") == 1
+
+
+def test_a_wrong_password_is_said(
+    command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "CONNECT", 2.0)
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={module} required username="ann" password="right";\n'
+    )
+    with rota.Broker(users={"ann": "right"}) as broker:
+        where = broker.bootstrap_servers
+        flags = ("produce", "--topic", "t", "--command-config", str(file))
+        code, _, said = command(*flags, lines=b"a\n", servers=where)
+        assert code == 0
+        assert "sends the password as it is" in said
+        file.write_text(file.read_text().replace("right", "wrong-guess"))
+        code, _, said = command(*flags, lines=b"a\n", servers=where)
+        assert code == 4
+        assert where in said
+        assert "wrong-guess" not in said
+
+
+def test_without_confluent_kafka_the_extra_is_named(
+    command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "confluent_kafka" else found(name, *rest),
+    )
+    code, _, said = command("produce", "--topic", "t", lines=b"a\n")
+    assert code == 3
+    assert "pip install 'rota[produce]'" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "says"),
+    [
+        ([], 2, "--topic is needed"),
+        (["--topic", ""], 2, "is empty"),
+        (["--topic", "t", "--json", "--key-separator", ":"], 2, "--json has keys of its own"),
+        (["--topic", "t", "--key-separator", ""], 2, "--key-separator is empty"),
+        (["--topic", "t", "--keep-partitions"], 2, "needs --json"),
+        (["--topic", "t", "--partition", "x"], 2, "'x' is not the number of a partition"),
+        (["--topic", "t", "--header", "=x"], 2, "not NAME=VALUE"),
+        (["--topic", "t", "nowhere"], 3, "nowhere: No such file"),
+        (["--topic", "t", "--config", "lingers.ms=5"], 4, "did you mean linger.ms"),
+        (["--topic", "a b"], 4, "stdin, line 1: "),
+    ],
+)
+def test_what_is_wrong_is_named(command: Run, flags: list[str], code: int, says: str) -> None:
+    found, out, said = command("produce", *flags, lines=b"a\n")
+    assert (found, out) == (code, b"")
+    assert says in said

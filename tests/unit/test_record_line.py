@@ -1,0 +1,82 @@
+"""A record as a line: what is written is read back to the same bytes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.cli.line import Layout, Message, as_json, from_json
+from rota.consumer.record import ConsumerRecord
+from rota.errors import InputError
+
+DATA = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=10).map(str.encode))
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+
+
+def record(
+    key: object = b"k",
+    value: object = b"v",
+    headers: tuple[tuple[str, bytes | None], ...] = (),
+    timestamp: int = 5,
+) -> ConsumerRecord:
+    return ConsumerRecord("t", 1, 7, timestamp, 0, key, value, headers, None)
+
+
+@given(DATA, DATA, st.lists(st.tuples(NAMES, DATA), max_size=3).map(tuple), st.integers(-1, 2**40))
+def test_json_carries_any_bytes(
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+    timestamp: int,
+) -> None:
+    line = as_json(record(key, value, headers, timestamp))
+    assert line.count(b"\n") == 1
+    assert from_json(line) == Message(
+        topic="t",
+        partition=1,
+        timestamp=None if timestamp == -1 else timestamp,
+        key=key,
+        value=value,
+        headers=headers,
+    )
+
+
+def test_json_of_what_deserializers_made() -> None:
+    assert b'"value":{"a":[1,null]}' in as_json(record(value={"a": [1, None]}))
+    assert from_json(b'{"value": {"a": [1, null]}}').value == b'{"a":[1,null]}'
+    assert from_json(b"{}") == Message(topic=None)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b"", "not JSON"),
+        (b"[1]", "not a JSON object"),
+        (b'{"valeu": 1}', "'valeu' is not a name"),
+        (b'{"topic": 1}', "topic: 1 is not text"),
+        (b'{"partition": -1}', "partition: -1 is not a number from 0 on"),
+        (b'{"timestamp": "now"}', "timestamp: 'now' is not a number"),
+        (b'{"key_base64": "?"}', "key_base64: not base64"),
+        (b'{"key": "a", "key_base64": "YQ=="}', "key and key_base64 are both given"),
+        (b'{"headers": {}}', "headers: not a list"),
+        (b'{"headers": [{"value": "x"}]}', "headers: an item is not"),
+        (b'{"value": "\\ud800"}', "value: has no UTF-8 form"),
+        (b"\xff", "not JSON"),
+    ],
+)
+def test_what_is_no_record_is_refused(line: bytes, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        from_json(line)
+
+
+def test_lines_of_text() -> None:
+    one = record(b"k", b"v\xff", (("a", b"1"), ("b", None)))
+    assert Layout().line(one) == b"v\xff\n"
+    assert Layout(key=True, separator=":").line(one) == b"k:v\xff\n"
+    every = Layout(key=True, headers=True, time=True, place=True)
+    assert every.line(one) == b"CreateTime:5\tt-1@7\ta:1,b:null\tk\tv\xff\n"
+    assert every.line(record(None, None, timestamp=-1)) == (
+        b"NoTimestamp:-1\tt-1@7\tNO_HEADERS\tnull\tnull\n"
+    )
+    assert Layout(key=True).line(record(7, "ä")) == "7\tä\n".encode()
