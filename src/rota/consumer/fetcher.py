@@ -249,8 +249,12 @@ class Fetcher:
     def _drained(self) -> None:
         """A partition has room: ask for more, before the next answer is decoded."""
         self._changed = True
-        if self._loop is not None and self._loop.is_running():
+        if self._loop is None or self._closed:
+            return
+        if self._loop.is_running():
             self.advance()
+        else:  # the rest can wait until it does
+            self._lanes.start(self._loop, self._loop.time())
 
     def _done(self) -> None:
         """Something has changed."""
