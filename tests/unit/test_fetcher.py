@@ -176,7 +176,6 @@ def test_no_position_in_time(broker: Broker) -> None:
 
 
 def test_every_partition_goes_on_however_small_the_limits(broker: Broker) -> None:
-    """Of two topics: were they asked for topic by topic, the second would get nothing."""
     broker.create_topic("u", 3)
     everyone = [TopicPartition(topic, number) for topic in "tu" for number in range(3)]
 

@@ -24,10 +24,11 @@ from rota.client.metadata import Metadata
 from rota.client.offset import EARLIEST, LATEST
 from rota.client.refusal import AGAIN, refusal
 from rota.consumer.buffer import Buffer
+from rota.consumer.entry import Leader, Position, Stage
 from rota.consumer.lane import Lanes
 from rota.consumer.lookup import AskCommitted, Lookup
 from rota.consumer.making import Deserializer
-from rota.consumer.position import Leader, Position, Positions, Stage
+from rota.consumer.position import Positions
 from rota.consumer.record import Records
 from rota.errors import Code, TimedOut
 from rota.model import client as model

@@ -17,8 +17,9 @@ from rota.client.cluster import Client
 from rota.client.connection import Connection
 from rota.client.fetch import Fetch, Fetched, Wanted, request
 from rota.consumer.buffer import Buffer
+from rota.consumer.entry import Ticket, Want
 from rota.consumer.lookup import Lookup
-from rota.consumer.position import Positions, Ticket, Want
+from rota.consumer.position import Positions
 from rota.consumer.reach import reach
 from rota.consumer.verdict import Verdict
 from rota.errors import RotaError, Unreachable

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from rota.client.cluster import Client
 from rota.client.offset import EpochEnd, Look, Round, ask_ends, ask_offsets
 from rota.consumer.buffer import Buffer
-from rota.consumer.position import Positions, Ticket
+from rota.consumer.entry import Ticket
+from rota.consumer.position import Positions
 from rota.errors import NotKafka, Unreachable, Untrusted
 from rota.model.client import ReadConfig
 from rota.model.offset import OffsetAndMetadata
