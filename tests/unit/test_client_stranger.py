@@ -117,6 +117,26 @@ def test_http_is_told_at_once_however_long_the_deadline_is() -> None:
     run(main())
 
 
+def test_a_proxy_before_a_dead_broker_is_not_taken_for_a_stranger() -> None:
+    async def main() -> None:
+        offer = serving(API_VERSIONS=(0, 2), METADATA=(0, 5))
+        talks = [brokerlike(offer)]
+
+        async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if talks:
+                await talks[0](reader, writer)
+
+        async with server(proxy) as at, client(at) as one:
+            connection = await one.connect(deadline=soon())
+            talks.clear()
+            await connection.abort()
+            with pytest.raises(Unreachable, match="the broker does not answer any more") as caught:
+                await one.connect(deadline=soon(0.05))
+            assert not isinstance(caught.value, NotKafka)
+
+    run(main())
+
+
 def test_tls_where_a_plain_server_answers() -> None:
     async def main() -> None:
         async with server(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as at:

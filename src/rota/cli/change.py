@@ -301,9 +301,7 @@ def _print_changes(group: str, changes: Sequence[Change]) -> None:
     for column in table.columns[1:5]:
         column.justify = "right"
     for each in changes:
-        difference = (
-            "-" if each.difference is None else f"{each.difference:+d}" if each.difference else "0"
-        )
+        difference = "-" if each.difference is None else f"{each.difference:+d}"
         old = "-" if each.old is None else str(each.old)
         place = each.partition
         table.add_row(

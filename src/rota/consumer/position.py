@@ -127,8 +127,6 @@ class Entry:
     high_watermark: int | None = None
     last_stable: int | None = None
     log_start: int | None = None
-    stuck: bool = False
-    """A record that cannot be read waits for the application to seek behind it."""
 
     @property
     def gives(self) -> bool:
@@ -253,43 +251,24 @@ class Positions:
     def unread(self, now: float, busy: Collection[int], limit: int) -> dict[int, list[Want]]:
         """By broker, those to be fetched, whoever got least lately first.
 
-        While one that could be handed out has more than ``limit`` bytes waiting, its broker is
-        asked for nothing: a long poll for idle partitions must not hold up one that is drained
-        meanwhile. No other loses by that, for its records would wait behind those that are there.
+        :param busy: brokers that are not to be asked now
+        :param limit: of whom more bytes wait than this, no more is fetched
         """
-        full: set[int] = set()
-        found: dict[int, list[Entry]] = {}
+        found: dict[int, list[Want]] = {}
         for entry in self._turns.values():
-            if entry.ticket or entry.leader is None or not entry.gives:
+            if entry.ticket or entry.leader is None or not entry.gives or entry.retry_at > now:
+                continue
+            if entry.buffered > limit or (entry.drains_first and entry.buffered):
                 continue
             node = self._node(entry, entry.leader, now)
-            if entry.buffered > limit and not entry.stuck:
-                full.add(node)
-            elif entry.retry_at > now or node in busy or (entry.drains_first and entry.buffered):
-                continue
-            else:
-                found.setdefault(node, []).append(entry)
-        return {
-            node: [self._want(entry) for entry in entries]
-            for node, entries in found.items()
-            if node not in full
-        }
+            if node not in busy:
+                found.setdefault(node, []).append(self._want(entry))
+        return found
 
     def holds(self, ticket: Ticket) -> bool:
         """Its question still stands."""
         entry = self._entries.get(ticket.partition)
         return entry is not None and entry.ticket == ticket.number
-
-    def hurried(self) -> set[int]:
-        """Leaders of partitions that will be ready soon, and should not wait for a long poll."""
-        return {
-            entry.leader.node
-            for entry in self._entries.values()
-            if entry.leader is not None
-            and entry.stage not in {Stage.READING, Stage.FAILED}
-            and entry.failures == 0
-            and not entry.withheld
-        }
 
     def leaderless(self) -> bool:
         """Somebody waits for new metadata."""
@@ -447,7 +426,7 @@ class Positions:
     def _drop_buffer(self, entry: Entry) -> None:
         entry.stamp, entry.buffered = self._next(), 0
         entry.ahead = entry.handed
-        entry.drains_first = entry.stuck = False
+        entry.drains_first = False
 
     def _due(self, stage: Stage, now: float) -> list[Entry]:
         return [
