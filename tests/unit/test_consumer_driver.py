@@ -16,12 +16,15 @@ import pytest
 from rota import Broker
 from rota.assignors.interface import Assignor
 from rota.assignors.registry import resolve_all
+from rota.client.group import from_wire
+from rota.consumer import link
 from rota.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
     CommitFailed,
     Fenced,
     InconsistentProtocol,
+    InputError,
     NotKafka,
     RetriableCommitFailed,
     RotaError,
@@ -32,9 +35,10 @@ from rota.member.state import State
 from rota.model.client import Login
 from rota.model.membership import GroupAssignment, Subscription
 from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import FetchOffsetsReply
-from rota.model.request import FetchOffsets
+from rota.model.reply import FetchOffsetsReply, Reply
+from rota.model.request import FetchOffsets, Request
 from rota.model.topic import Cluster, TopicPartition
+from rota.wire.message import Message
 from tests.unit.consumer_driver import Application
 
 QUICK = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 100}
@@ -503,6 +507,46 @@ def test_an_error_inside_is_told_and_heartbeats_go_on(broker: Broker) -> None:
             app.poll(lambda: app.generation == 2 and app.is_settled)
             joining.join()
             assert (app.state, other.state) == (State.STABLE, State.STABLE)
+
+
+def test_an_answer_that_cannot_be_understood_is_told_and_asked_for_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with application(broker, heartbeat_interval=20) as app:
+        app.join()
+        problem, failures = ValueError("what is this?"), [True]
+
+        def once(request: Request, response: Message) -> Reply:
+            if failures:
+                failures.pop()
+                raise problem
+            return from_wire(request, response)
+
+        monkeypatch.setattr(link, "from_wire", once)
+        app.wait(lambda: bool(app.raised))
+        assert app.raised == [problem]
+        assert app.commit_and_wait(SEVEN) is None
+        assert app.generation == 1
+
+
+def test_a_note_that_is_too_long_fails_its_commit_alone(broker: Broker) -> None:
+    with application(broker) as app:
+        app.join()
+        long = app.commit({P0: OffsetAndMetadata(1, "x" * 40_000)}, 10_000)
+        assert app.commit_and_wait(SEVEN) is None
+        assert isinstance(app.returned[long], InputError)
+        assert broker.committed("g") == {P0: 7}
+
+
+def test_what_comes_after_the_end_does_nothing(broker: Broker) -> None:
+    with application(broker) as app:
+        app.join()
+        app.close()
+        app.driver.tell(PollBegan())
+        app.driver.tell(PollEnded())
+        assert not app.driver.inbox
+        with pytest.raises(RotaError, match="closed"):
+            committed(app)
 
 
 # Cost

@@ -10,9 +10,16 @@ from typing import Self
 
 from rota.client.batch import Batch
 from rota.client.offset import ListedOffset
-from rota.consumer.consumer import CLOSE_TIMEOUT, Consumer, GroupMetadata
+from rota.consumer.consumer import (
+    CLOSE_TIMEOUT,
+    Consumer,
+    GivenOffsets,
+    GivenTimes,
+    GroupMetadata,
+    check_poll,
+)
 from rota.consumer.core import POLL_TIMEOUT, Place
-from rota.consumer.listener import CommitCallback, Offsets, RebalanceListener
+from rota.consumer.listener import CommitCallback, RebalanceListener
 from rota.consumer.privateloop import PrivateLoop
 from rota.consumer.record import ConsumerRecord, Records
 from rota.model.offset import OffsetAndMetadata
@@ -78,6 +85,7 @@ class BlockingConsumer:
 
     def poll(self, timeout: float = POLL_TIMEOUT, max_records: int | None = None) -> Records:
         """Records as soon as there are some; none after so many seconds."""
+        check_poll(timeout, max_records)
         found = self._core.poll_now(partial(self._core.take, max_records))
         if found is not None:
             return self._core.intercepted(found)
@@ -102,12 +110,14 @@ class BlockingConsumer:
             elif not core.is_closed:
                 self._loop.run(core.refill())
 
-    def commit_sync(self, offsets: Offsets | None = None, timeout: float | None = None) -> None:
+    def commit_sync(
+        self, offsets: GivenOffsets | None = None, timeout: float | None = None
+    ) -> None:
         """Stores offsets, and waits for it; those of all that was handed out, unless given."""
         self._loop.run(self._consumer.commit_sync(offsets, timeout))
 
     def commit_async(
-        self, offsets: Offsets | None = None, callback: CommitCallback | None = None
+        self, offsets: GivenOffsets | None = None, callback: CommitCallback | None = None
     ) -> None:
         """Stores offsets without waiting for it, and without trying again."""
         self._consumer.commit_async(offsets, callback)
@@ -164,7 +174,7 @@ class BlockingConsumer:
         return self._loop.run(self._consumer.end_offsets(partitions, timeout))
 
     def offsets_for_times(
-        self, times: Mapping[TopicPartition, int], timeout: float | None = None
+        self, times: GivenTimes, timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
         """The first record of each partition from a time on (ms since 1970); None if none is."""
         return self._loop.run(self._consumer.offsets_for_times(times, timeout))

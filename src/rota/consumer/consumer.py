@@ -6,11 +6,11 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
 from rota.client.batch import Batch
 from rota.client.offset import EARLIEST, LATEST, ListedOffset, list_offsets
-from rota.consumer.core import POLL_TIMEOUT, Core, Place
+from rota.consumer.core import POLL_TIMEOUT, Core, Place, place
 from rota.consumer.listener import CommitCallback, Offsets, RebalanceListener
 from rota.consumer.membership import SILENT, Caller, call_here
 from rota.consumer.record import ConsumerRecord, Records
@@ -21,6 +21,11 @@ from rota.model.topic import TopicPartition
 
 CLOSE_TIMEOUT = 30.0
 """Seconds, as in Kafka."""
+
+GivenOffsets: TypeAlias = (
+    Mapping[TopicPartition, OffsetAndMetadata | int] | Mapping[Place, OffsetAndMetadata | int]
+)
+GivenTimes: TypeAlias = Mapping[TopicPartition, int] | Mapping[Place, int]
 
 
 class GroupMetadata(NamedTuple):
@@ -73,6 +78,9 @@ class Consumer:
         self.core.check_open()
         membership = self.core.need_group("subscribe")
         names = (topics,) if isinstance(topics, str) else tuple(topics)
+        for name in names:
+            if not isinstance(name, str):
+                raise InputError(f"subscribe: {name!r} is no topic's name")
         if bool(names) == (pattern is not None):
             raise InputError("subscribe: give topics or a pattern; unsubscribe() ends both")
         if self.core.assigned:
@@ -90,7 +98,7 @@ class Consumer:
         self.core.check_open()
         if self.core.is_subscribed:
             raise InputError("assign: topics are subscribed to; unsubscribe() first")
-        self.core.assign(frozenset(TopicPartition(*each) for each in partitions))
+        self.core.assign(frozenset(place("assign", each) for each in partitions))
 
     async def unsubscribe(self) -> None:
         """Reads nothing any more, and leaves the group."""
@@ -122,6 +130,7 @@ class Consumer:
 
         :param max_records: at most so many, in place of ``max.poll.records``
         """
+        check_poll(timeout, max_records)
         found = await self.core.poll(timeout, partial(self.core.take, max_records))
         return Records({}) if found is None else self.core.intercepted(found)
 
@@ -130,6 +139,7 @@ class Consumer:
 
         ``max.poll.records``, interceptors and deserializers do not apply.
         """
+        check_poll(timeout)
         return await self.core.poll(timeout, self.core.take_batches) or []
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
@@ -148,7 +158,7 @@ class Consumer:
     # Committing
 
     async def commit_sync(
-        self, offsets: Offsets | None = None, timeout: float | None = None
+        self, offsets: GivenOffsets | None = None, timeout: float | None = None
     ) -> None:
         """Stores offsets, and waits for it; those of all that was handed out, unless given.
 
@@ -159,7 +169,7 @@ class Consumer:
         await self.core.commit(checked(offsets), timeout)
 
     def commit_async(
-        self, offsets: Offsets | None = None, callback: CommitCallback | None = None
+        self, offsets: GivenOffsets | None = None, callback: CommitCallback | None = None
     ) -> None:
         """Stores offsets without waiting for it, and without trying again.
 
@@ -175,7 +185,7 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has stored; None where nothing."""
         self.core.need_group("committed")
-        wanted = [TopicPartition(*one) for one in partitions]
+        wanted = [place("committed", one) for one in partitions]
         return await self.core.fetch_committed(wanted, timeout)
 
     # Positions
@@ -189,7 +199,7 @@ class Consumer:
         [at] = self.core.of_assignment("position", [partition])
         deadline = self.core.deadline(timeout)
         while at not in (found := self.core.consumed()):
-            await self.core.attend()
+            self.core.advance()
             await self.core.fetcher.wait_for_positions([at], deadline)
         return found[at].offset
 
@@ -247,19 +257,23 @@ class Consumer:
         self, partitions: Iterable[Place], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
-        return await self._ends(partitions, EARLIEST, timeout)
+        return await self._ends("beginning_offsets", partitions, EARLIEST, timeout)
 
     async def end_offsets(
         self, partitions: Iterable[Place], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset behind the last record of each; under ``read_committed``, of the stable."""
-        return await self._ends(partitions, LATEST, timeout)
+        return await self._ends("end_offsets", partitions, LATEST, timeout)
 
     async def offsets_for_times(
-        self, times: Mapping[TopicPartition, int], timeout: float | None = None
+        self, times: GivenTimes, timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
         """The first record of each partition from a time on (ms since 1970); None if none is."""
-        return await self._list({TopicPartition(*at): time for at, time in times.items()}, timeout)
+        wanted = {place("offsets_for_times", at): time for at, time in times.items()}
+        for at, time in wanted.items():
+            if time < 0:
+                raise InputError(f"offsets_for_times: {time} of {at} is before 1970")
+        return await self._list(wanted, timeout)
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
         """The numbers of a topic's partitions; none if there is no such topic."""
@@ -273,9 +287,9 @@ class Consumer:
         return {name: len(topic.partitions) for name, topic in sorted(found.topics.items())}
 
     async def _ends(
-        self, partitions: Iterable[Place], which: int, timeout: float | None
+        self, name: str, partitions: Iterable[Place], which: int, timeout: float | None
     ) -> dict[TopicPartition, int]:
-        found = await self._list({TopicPartition(*one): which for one in partitions}, timeout)
+        found = await self._list({place(name, one): which for one in partitions}, timeout)
         return {at: listed.offset for at, listed in found.items() if listed is not None}
 
     async def _list(
@@ -328,7 +342,15 @@ class Consumer:
         await self.close()
 
 
-def checked(offsets: Offsets | None) -> Offsets | None:
+def check_poll(timeout: float, max_records: int | None = None) -> None:
+    """:raises InputError: so long cannot be waited, or nothing is wanted"""
+    if not timeout >= 0:
+        raise InputError(f"poll: timeout {timeout} is less than no time")
+    if max_records is not None and max_records < 1:
+        raise InputError(f"poll: max_records {max_records} is less than one record")
+
+
+def checked(offsets: GivenOffsets | None) -> Offsets | None:
     """Offsets as an application gives them: numbers are taken, too.
 
     :raises InputError: something else is given; names its partition
@@ -336,8 +358,8 @@ def checked(offsets: Offsets | None) -> Offsets | None:
     if offsets is None:
         return None
     found: dict[TopicPartition, OffsetAndMetadata] = {}
-    for place, offset in offsets.items():
-        at = TopicPartition(*place)
+    for partition, offset in offsets.items():
+        at = place("commit", partition)
         if isinstance(offset, OffsetAndMetadata):
             found[at] = offset
         elif isinstance(offset, int):

@@ -150,13 +150,13 @@ class Driver:
         """
         if os.getpid() != self._pid:
             raise _forked()
+        if self._is_stopped:
+            raise RotaError("the consumer is closed")
         with self.lock:
             return self._started()
 
     def _started(self) -> LoopThread:
         if self._thread is None:
-            if self._is_stopped:
-                raise RotaError("the consumer is closed")
             self._thread = LoopThread(f"rota-{self._member.group}", self._report)
             self._thread.call(self._open)
         return self._thread

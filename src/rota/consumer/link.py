@@ -72,10 +72,11 @@ class Link:
         self._tell = tell
         self._client = Client(config)
         self._search: asyncio.Task[None] | None = None
+        self._others: set[asyncio.Task[None]] = set()
+        """A task that nobody holds may be collected before it is done."""
         self._connection: Connection | None = None
         self._waits: set[int] = set()
         """Joins and syncs under way, which wait for the other members."""
-        self._tasks: set[asyncio.Task[None]] = set()
         self._failures = 0
         """Searches that failed, one after the other."""
         self._complaint = Complaint(f"group {group!r}: no coordinator")
@@ -88,7 +89,7 @@ class Link:
         self._hang_up()
         if self._search is not None:
             self._search.cancel()
-        self._search = self._loop.create_task(self._find())
+        self._search = self._run(self._find())
 
     async def _find(self) -> None:
         # short at first, so that somebody hears of it soon; a connection goes on being opened
@@ -105,6 +106,9 @@ class Link:
             else:
                 self._complaint.make(error)
                 self._tell(CoordinatorMissing())
+        except Exception:
+            self._tell(CoordinatorMissing())  # else the member would wait for ever
+            raise
         else:
             self._failures = 0
             self._complaint.settle()
@@ -117,7 +121,7 @@ class Link:
             self._tell(RequestFailed(number))
             return
         if isinstance(request, Leave) and self._waits:
-            self._hold(self._leave_group(number, request, connection))
+            self._run(self._leave_group(number, request, connection))
             return
         api, message = to_wire(request)
         try:
@@ -127,6 +131,9 @@ class Link:
             )
         except RotaError as error:
             self._fail(number, error)
+            return
+        except TypeError as error:  # a text that is too long for its field, such as a note
+            self._fail(number, InputError(f"it cannot be sent: {error}"))
             return
         if isinstance(request, (Join, Sync)):
             self._waits.add(number)
@@ -141,15 +148,23 @@ class Link:
             reply = await self._ask_once(request, deadline)
         except RotaError as error:
             self._fail(number, error)
+        except Exception:
+            self._tell(RequestFailed(number))
+            raise
         else:
             if connection is self._connection:
                 self._tell(Answered(number, reply))
 
-    def _hold(self, work: Coroutine[Any, Any, None]) -> None:
-        """A task that nobody holds may be collected before it is done."""
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._others.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._others.discard(task)
+        if not task.cancelled():
+            task.result()  # what it raised is raised here, where the loop tells of it
 
     def _patience(self, request: Request) -> float:
         patience = self._config.request_timeout / 1000
@@ -165,18 +180,17 @@ class Link:
         answer: asyncio.Future[Message],
     ) -> None:
         self._waits.discard(number)
-        if answer.cancelled():
-            return
-        error = answer.exception()
-        if connection is not self._connection:
+        if answer.cancelled() or connection is not self._connection:
             return  # given up, and the member knows
-        if error is None:
-            self._tell(Answered(number, from_wire(request, answer.result())))
-        elif isinstance(error, RotaError):
+        try:
+            reply = from_wire(request, answer.result())
+        except RotaError as error:
             self._fail(number, error)
+        except Exception:
+            self._tell(RequestFailed(number))  # else the member would wait for ever
+            raise
         else:
-            self._tell(RequestFailed(number))
-            raise error
+            self._tell(Answered(number, reply))
 
     def _fail(self, number: int, error: RotaError) -> None:
         if is_final(error):
@@ -231,11 +245,9 @@ class Link:
 
     async def close(self) -> None:
         """Closes all connections."""
-        if self._search is not None:
-            self._search.cancel()
-        self._hang_up()
-        for task in self._tasks:
+        for task in self._others:
             task.cancel()
+        self._hang_up()
         await self._client.close()
 
     def _hang_up(self) -> None:

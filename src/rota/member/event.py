@@ -31,6 +31,8 @@ class Timer(enum.Enum):
     DEADLINE = "deadline"
     """Time to go on without the commit before a revocation, or to close without more ado."""
 
+    __hash__ = object.__hash__  # each poll looks up timers, and Enum's own is slow
+
 
 # Events
 

@@ -336,4 +336,5 @@ def _strategy_of(group: DescribedGroup | None) -> str:
         return f"; the broker does not say what the group's are ({state})"
     clients = sorted({member.client_id for member in group.members})
     named = ", ".join(clients[:3]) + (", ..." if len(clients) > 3 else "")
-    return f"; the group's is {group.protocol}, of {len(group.members)} members ({named})"
+    count = f"{len(group.members)} member{'s' if len(group.members) != 1 else ''}"
+    return f"; the group's is {group.protocol}, of {count} ({named})"

@@ -283,7 +283,7 @@ class Machine:
                 self._resume()
             elif not self._begin():
                 break
-        if self._wants_coordinator():
+        if not self._session.coordinator_known and self._wants_coordinator():
             self._session.find()
         if self._in_poll and self._steps is None and not self._has_raised:
             self._raise_one()
