@@ -305,7 +305,11 @@ class Core:
         membership, member = self.membership, self.settings.member
         assert membership is not None
         assert member is not None
-        request = FetchOffsets(group=member.group, partitions=tuple(partitions))
+        request = FetchOffsets(
+            group=member.group,
+            partitions=tuple(partitions),
+            stable=True,  # what an open transaction is about to commit is waited for (KIP-447)
+        )
         reply = await membership.driver.ask(request, timeout=timeout)
         assert isinstance(reply, FetchOffsetsReply)
         if reply.code == Code.GROUP_AUTHORIZATION_FAILED:
