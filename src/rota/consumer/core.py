@@ -361,6 +361,7 @@ class Core:
 
     def _set_closed(self) -> None:
         self.is_closed = True
+        self.assigned = frozenset()
 
     async def _say_goodbye(self, membership: Membership, timeout: float) -> None:
         if not membership.driver.is_started:
