@@ -184,7 +184,7 @@ def test_all_who_wait_are_told_of_the_end_at_once(broker: Broker) -> None:
         async with connected(broker.bootstrap_servers) as connection:
             first = connection.send(Api.METADATA, MetadataRequest(), deadline=soon(0.05))
             second = connection.send(Api.METADATA, MetadataRequest(), deadline=soon(60))
-            with pytest.raises(TimedOut, match=r"no answer to Metadata within 0\.0"):
+            with pytest.raises(TimedOut, match=r"no answer to Metadata within [0-9.]+ s"):
                 await first
             with pytest.raises(TimedOut, match="no answer to Metadata within.*Metadata was under"):
                 await second

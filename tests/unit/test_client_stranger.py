@@ -90,13 +90,13 @@ def test_a_server_that_closes_at_once() -> None:
 
 def test_a_server_that_says_nothing() -> None:
     said = problem(saying(b"", stay=True), patience=0.1)
-    assert "nothing is said within 0.1" in said
+    assert re.search(r"nothing is said within [0-9.]+ s: is it a port for TLS", said)
     assert "SASL_SSL" in said
 
 
 def test_a_server_that_says_little() -> None:
     talk = saying(struct.pack(">i", 100) + b"\0\0\0\1", stay=True)
-    assert "its greeting was not complete within 0.1" in problem(talk, TimedOut, 0.1)
+    assert "its greeting was not complete within" in problem(talk, TimedOut, 0.1)
 
 
 def test_a_frame_that_is_none_of_kafkas() -> None:

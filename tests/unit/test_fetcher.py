@@ -176,22 +176,46 @@ def test_no_position_in_time(broker: Broker) -> None:
 
 
 def test_every_partition_goes_on_however_small_the_limits(broker: Broker) -> None:
+    broker.create_topic("u", 3)
+    everyone = [TopicPartition(topic, number) for topic in "tu" for number in range(3)]
+
     async def read() -> None:
-        for each in (T0, T1, T2):
+        for each in everyone:
             for start in range(0, 40, 2):
                 fill(broker, each, 2, start)
         async with Reader(
             broker.bootstrap_servers, max_partition_bytes=100, fetch_max_bytes=150
         ) as reader:
-            reader.fetcher.assign([T0, T1, T2])
-            found = await reader.read(120)
-        half = Counter(record.partition for record in found[:60])
-        assert min(half[number] for number in range(3)) >= 10
-        for number in range(3):
-            own = [record.offset for record in found if record.partition == number]
+            reader.fetcher.assign(everyone)
+            found = await reader.read(240)
+        half = Counter((record.topic, record.partition) for record in found[:120])
+        assert min(half[each] for each in everyone) >= 10
+        for each in everyone:
+            own = [record.offset for record in found if record[:2] == each]
             assert own == list(range(40))
 
     asyncio.run(read())
+
+
+def test_the_next_is_asked_for_before_an_answer_is_decoded_even_outside_the_loop(
+    broker: Broker, sent: Counter[Api]
+) -> None:
+    for start in range(0, 12, 2):
+        fill(broker, T0, 2, start)
+    loop = asyncio.new_event_loop()
+    reader = Reader(broker.bootstrap_servers, max_partition_bytes=100)
+    try:
+        reader.fetcher.assign([T0])
+        found = loop.run_until_complete(reader.poll(most=1))
+        loop.run_until_complete(asyncio.sleep(0.1))  # two answers wait now
+        before = sent[Api.FETCH]
+        found += list(reader.fetcher.take(2))
+        assert sent[Api.FETCH] == before + 1
+        found += loop.run_until_complete(reader.read(12 - len(found)))
+        assert [record.offset for record in found] == list(range(12))
+    finally:
+        loop.run_until_complete(reader.__aexit__())
+        loop.close()
 
 
 def test_polls_are_as_small_as_asked_for(broker: Broker) -> None:

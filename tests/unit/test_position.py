@@ -6,7 +6,8 @@ import pytest
 
 from rota.client.fetch import Fetched
 from rota.client.offset import EARLIEST, LATEST, EpochEnd, ListedOffset, Look
-from rota.consumer.position import Leader, Position, Positions, Reach, Stage, Ticket, Want
+from rota.consumer.entry import Leader, Position, Reach, Stage, Ticket, Want
+from rota.consumer.position import Positions
 from rota.consumer.verdict import Verdict
 from rota.errors import AuthorizationFailed, Code, NoOffset, RecordError, Refused
 from rota.model.offset import OffsetAndMetadata

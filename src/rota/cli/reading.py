@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from rota.cli.bootstrap import CONNECT, say
 from rota.cli.line import Layout, as_json
 from rota.cli.screen import count
-from rota.cli.setting import say, topics
+from rota.cli.setting import topics
 from rota.cli.start import EARLIEST, LATEST, Start
 from rota.consumer.blocking import BlockingConsumer
 from rota.consumer.listener import RebalanceListener
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     from rota.consumer.record import ConsumerRecord, Records
 
-CONNECT = 10.0
-"""Seconds for the first answer: an address that is wrong should be said soon."""
 JOIN = 60.0
 """Seconds for the group's first assignment."""
 PAUSE = 1.0

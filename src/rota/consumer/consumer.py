@@ -243,7 +243,7 @@ class Consumer:
         [at] = self.core.of_assignment("position", [partition])
         deadline = self.core.deadline(timeout)
         while at not in (found := self.core.consumed()):
-            await self.core.attend()
+            self.core.advance()
             await self.core.fetcher.wait_for_positions([at], deadline)
         return found[at].offset
 

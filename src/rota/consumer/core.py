@@ -214,12 +214,19 @@ class Core:
 
     async def attend(self) -> None:
         """Does what waits to be done, and starts what can be started."""
-        self.check_interrupted()
-        self.topics.check()
         if self.membership is not None:
             await self.membership.attend()
         if self.assigned:
             self._commit_if_due()
+        self.advance()
+
+    def advance(self) -> None:
+        """Starts what can be started: look-ups of topics and positions, fetches.
+
+        :raises RotaError: something stands in the way of it
+        """
+        self.check_interrupted()
+        self.topics.check()
         self.topics.advance()
         self.fetcher.advance()
 

@@ -24,10 +24,11 @@ from rota.client.metadata import Metadata
 from rota.client.offset import EARLIEST, LATEST
 from rota.client.refusal import AGAIN, refusal
 from rota.consumer.buffer import Buffer
+from rota.consumer.entry import Leader, Position, Stage
 from rota.consumer.lane import Lanes
 from rota.consumer.lookup import AskCommitted, Lookup
 from rota.consumer.making import Deserializer
-from rota.consumer.position import Leader, Position, Positions, Stage
+from rota.consumer.position import Positions
 from rota.consumer.record import Records
 from rota.errors import Code, TimedOut
 from rota.model import client as model
@@ -249,8 +250,12 @@ class Fetcher:
     def _drained(self) -> None:
         """A partition has room: ask for more, before the next answer is decoded."""
         self._changed = True
-        if self._loop is not None and self._loop.is_running():
+        if self._loop is None or self._closed:
+            return
+        if self._loop.is_running():
             self.advance()
+        else:  # the rest can wait until it does
+            self._lanes.start(self._loop, self._loop.time())
 
     def _done(self) -> None:
         """Something has changed."""

@@ -17,8 +17,9 @@ from rota.client.cluster import Client
 from rota.client.connection import Connection
 from rota.client.fetch import Fetch, Fetched, Wanted, request
 from rota.consumer.buffer import Buffer
+from rota.consumer.entry import Ticket, Want
 from rota.consumer.lookup import Lookup
-from rota.consumer.position import Positions, Ticket, Want
+from rota.consumer.position import Positions
 from rota.consumer.reach import reach
 from rota.consumer.verdict import Verdict
 from rota.errors import RotaError, Unreachable
@@ -79,11 +80,16 @@ class Lanes:
         self._closed = True
 
     def start(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        """Sends what can be sent, unless enough waits already."""
+        """Sends what can be sent, unless enough waits already.
+
+        While the loop does not run, only over connections that are open.
+        """
         config = self._config
         if self._positions.buffered >= max(config.fetch_max_bytes, 1):
             return
         busy = {lane.node for lane in self._flights if self._free(lane.node, now) is None}
+        if not loop.is_running():
+            busy |= {node for node in self._client.metadata.brokers if self._closed_to(node, now)}
         unread = self._positions.unread(now, busy, config.max_partition_bytes)
         for node, wants in unread.items():
             found = self._free(node, now)
@@ -113,6 +119,11 @@ class Lanes:
         return beside, min(max(left - MARGIN, 0.0), longest)
 
     # There
+
+    def _closed_to(self, node: int, now: float) -> bool:
+        """A connection would have to be opened."""
+        found = self._free(node, now)
+        return found is not None and self._connection(found[0]) is None
 
     def _connection(self, lane: Lane) -> Connection | None:
         known = self._client.metadata.brokers.get(lane.node)
@@ -161,7 +172,7 @@ class Lanes:
             future = connection.send(Api.FETCH, fetch.message, deadline=deadline, most=fetch.most)
         except RotaError as error:
             self._flights.pop(lane, None)
-            self._lookup.failed(tickets.values(), error)
+            self._lookup.failed(tickets.values(), error, loop.time())
         else:
             self._flights[lane] = until
             future.add_done_callback(partial(self._answered, loop, lane, fetch, tickets))
@@ -198,7 +209,7 @@ class Lanes:
             return
         if error is not None:
             failure = error if isinstance(error, Exception) else Unreachable(str(error))
-            self._lookup.failed(tickets.values(), failure)
+            self._lookup.failed(tickets.values(), failure, loop.time())
         else:
             self._take_in(loop.time(), lane, fetch.parse(future.result()), tickets)
         self._done()

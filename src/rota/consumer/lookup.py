@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from rota.client.cluster import Client
 from rota.client.offset import EpochEnd, Look, Round, ask_ends, ask_offsets
 from rota.consumer.buffer import Buffer
-from rota.consumer.position import Positions, Ticket
+from rota.consumer.entry import Ticket
+from rota.consumer.position import Positions
 from rota.errors import NotKafka, Unreachable, Untrusted
 from rota.model.client import ReadConfig
 from rota.model.offset import OffsetAndMetadata
@@ -82,15 +83,15 @@ class Lookup:
         try:
             await question
         except Exception as error:  # noqa: BLE001 the application must know, whatever it is
-            self.failed(tickets, error)
+            self.failed(tickets, error, asyncio.get_running_loop().time())
         self._done()
 
-    def failed(self, tickets: Iterable[Ticket], error: Exception) -> None:
+    def failed(self, tickets: Collection[Ticket], error: Exception, now: float) -> None:
         """A question has no answer. What may pass is asked again; all else the application must
         know, and then it is asked again too.
         """
         concerned = [each.partition for each in tickets if self._positions.holds(each)]
-        self._positions.failed(tickets, asyncio.get_running_loop().time())
+        self._positions.failed(tickets, now)
         if passing(error):
             LOGGER.info("%s", error)
             self._client.request_refresh()
