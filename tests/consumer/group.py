@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -14,7 +16,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 
 from rota import TopicPartition
 from tests.consumer.cluster import Cluster
-from tests.consumer.crew import Crew, Kind
+from tests.consumer.crew import ASYNC, BLOCKING, Crew, Kind
 from tests.consumer.history import (
     Assigned,
     Ended,
@@ -26,7 +28,7 @@ from tests.consumer.history import (
     Tried,
 )
 from tests.interop.driver.confluent import Confluent, done
-from tests.interop.link import Driver, Link
+from tests.interop.link import Driver, Link, Refused
 from tests.interop.scene import fresh, plain_record, until
 
 SESSION = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
@@ -89,6 +91,14 @@ class Member:
     def __str__(self) -> str:
         return f"{self.name} ({self.kind})"
 
+    def said(self) -> str:
+        """What its process has logged, and where its threads are if it is Rota's."""
+        driver = self.link.driver
+        if self.kind in (ASYNC, BLOCKING):
+            os.kill(driver.pid, signal.SIGUSR1)
+            time.sleep(0.5)
+        return driver.said()
+
 
 class Group:
     """A group and its history."""
@@ -138,15 +148,21 @@ class Group:
 
     def leave(self, member: Member) -> None:
         """Have a member close its consumer."""
-        member.link.ask("leave", member=member.name)
+        try:
+            member.link.ask("leave", member=member.name)
+        except Refused as error:
+            raise AssertionError(f"{member} does not leave: {error}; {member.said()}") from error
         self._gone(member)
 
-    def kill(self, member: Member) -> None:
-        """kill -9 of a member that has a process of its own."""
+    def kill(self, member: Member, *, unaware: bool = False) -> None:
+        """kill -9 of a member that has a process of its own.
+
+        :param unaware: it may have lost partitions without having heard of it
+        """
         assert member.doomed is not None
         member.doomed.kill()
         with self._lock:
-            self.history.events.append(Ended(member.name, time.monotonic(), killed=True))
+            self.history.events.append(Ended(member.name, time.monotonic(), True, unaware))
         member.doomed = None
         self._gone(member)
 
@@ -306,13 +322,26 @@ class Group:
         self.history.observed += [Observed(began, ended, *pair) for pair in seen.items()]
         return seen
 
+    def _story(self) -> list[str]:
+        """Who had what, and which commits failed."""
+        told = [each for each in self.history.events if not isinstance(each, Handed)]
+        return [
+            str(each)
+            for each in sorted(told, key=lambda e: e.ended if isinstance(e, Tried) else e.at)
+            if not isinstance(each, Tried) or _is_strange(each.error)
+        ]
+
     def judge(self) -> None:
         """All leave; then the whole history is held against what a group promises."""
         for member in list(self.members.values()):
             self.leave(member)
         self.observe()
         problems = self.history.problems()
-        assert not problems, "\n".join(problems[:20])
+        assert not problems, "\n".join([*problems[:20], "What happened:", *self._story()])
+
+
+def _is_strange(error: str | None) -> bool:
+    return error is not None and "RebalanceInProgress" not in error
 
 
 def _note(history: History, member: Member, line: dict[str, Any]) -> None:

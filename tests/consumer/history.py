@@ -81,6 +81,8 @@ class Ended:
     member: str
     at: float
     killed: bool = False
+    unaware: bool = False
+    """It stood still or was cut off before, and may not have heard yet what it had lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +176,9 @@ class Course:
             case Sought(_, _, place, offset):
                 if place in own:
                     own[place].jumps.add(offset)
-            case Ended(_, at):
+            case Ended(_, at, _, unaware):
                 for tenure in own.values():
-                    tenure.ended = at
+                    tenure.ended, tenure.lost = at, unaware
                 own.clear()
             case Tried():
                 pass

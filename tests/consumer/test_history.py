@@ -140,11 +140,13 @@ def test_a_broken_promise(fault: Callable[[History], None], said: str) -> None:
 
 def test_one_who_has_not_heard_yet_may_think_that_it_is_the_owner() -> None:
     history = kept()
-    first, last = Assigned("z", 0.1, 0, (P,)), Revoked("z", 30, (P,), lost=True)
-    history.events += [first, last]
+    history.events += [Assigned("z", 0.1, 0, (P,)), Revoked("z", 30, (P,), lost=True)]
     assert history.problems() == []
-    history.events[-1] = Revoked("z", 30, (P,))
-    assert history.problems() == ["t-0 was a's while it was z's"]
+    history.events[-1] = Ended("z", 30, killed=True, unaware=True)
+    assert history.problems() == []
+    for last in (Revoked("z", 30, (P,)), Ended("z", 30)):
+        history.events[-1] = last
+        assert history.problems() == ["t-0 was a's while it was z's"]
 
 
 def test_a_seek_explains_a_jump() -> None:

@@ -13,7 +13,7 @@ from rota.errors import NoOffset, Unreachable
 from tests.consumer.crew import ASYNC, BLOCKING, CONFLUENT, JAVA, Kind
 from tests.consumer.group import Group, Scene
 from tests.consumer.hands import consumer, read
-from tests.interop.scene import fresh, plain_record
+from tests.interop.scene import fresh, plain_record, until
 
 
 def test_a_group_goes_on_when_the_broker_is_back(scene: Scene) -> None:
@@ -111,5 +111,11 @@ def shorten(scene: Scene, topic: str) -> int:
     (log,) = (scene.cluster.data / f"{topic}-0").glob("*.log")
     os.truncate(log, log.stat().st_size // 2 + 1)
     scene.cluster.start()
+    until("it has a leader", lambda: leader(scene, topic) >= 0)
     ((_, end),) = scene.admin.log_offsets(topic, 1, "latest")
     return end
+
+
+def leader(scene: Scene, topic: str) -> int:
+    found = scene.admin.admin.list_topics(topic, timeout=10).topics[topic].partitions
+    return found[0].leader if found else -1

@@ -80,7 +80,7 @@ class Ordeal:
         """kill -9; another one comes in its place."""
         number = self.chance.randrange(len(self.members))
         old = self.members[number]
-        self.group.kill(old)
+        self.group.kill(old, unaware=True)
         self.members[number] = self._member(old.kind)
 
     def pause_member(self) -> None:
@@ -160,7 +160,7 @@ def suffer(scene: Scene, rounds: int) -> None:
 
 
 def test_one_history_whatever_happens(scene: Scene) -> None:
-    suffer(scene, 1 if scene.cluster.name == "kafka" else 2)
+    suffer(scene, 1)
 
 
 @pytest.mark.nightly

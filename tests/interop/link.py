@@ -88,7 +88,7 @@ class Driver:
     def said(self) -> str:
         """The end of what the library has logged."""
         self._log.seek(0)
-        return self._log.read()[-4_000:]
+        return self._log.read()[-8_000:]
 
     def kill(self) -> None:
         """End it as a crash does."""

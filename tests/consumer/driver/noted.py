@@ -103,7 +103,8 @@ class Noted(Member):
         """To an application that commits when it is done with them."""
         if not records:
             return
-        self.tell("handed", records=[list(each) for each in records])
+        told = [[*each[:3], each.value.rstrip()] for each in records]  # some values are padded
+        self.tell("handed", records=told)
         if self._commits == "each":
             self.try_commit({(each.topic, each.partition): each.offset + 1 for each in records})
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import importlib
+import signal
 import threading
 from abc import abstractmethod
 from collections.abc import Coroutine, Iterable, Sequence
@@ -166,4 +168,5 @@ class NotedRota(Library):
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1)  # where every thread is, to who wonders
     run(NotedRota)
