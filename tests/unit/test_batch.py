@@ -296,7 +296,7 @@ def test_headers_that_no_record_can_have_are_told() -> None:
     raw = batch.encode([ONE])
     columns = batch.decode(resealed(changed(raw, len(raw) - 1, b"\x04")))
     assert [each.text for each in columns.problems] == [
-        "record 0: headers at byte 16: impossible count 2"
+        "record 0: headers at byte 15: impossible count 2"
     ]
 
 
