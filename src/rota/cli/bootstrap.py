@@ -23,6 +23,10 @@ CONNECT = 10.0
 """Seconds for the first answer: an address that is wrong should be said soon."""
 
 
+DEFAULTS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
+"""Where neither file nor flags say something else."""
+
+
 def add_to(parser: argparse._ArgumentGroup) -> None:
     """The flags."""
     setting.add_to(parser)
@@ -84,14 +88,17 @@ def asked(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]]) -> T:
     if (problem := missing()) is not None:
         raise Unreachable(problem)
     import asyncio  # noqa: PLC0415 (other commands do without it, and without a client)
+    import logging  # noqa: PLC0415
 
+    # what goes wrong for good is said by the error; what does not, by nothing
+    logging.getLogger("rota.client").addHandler(logging.NullHandler())
     return asyncio.run(_asked(_config(args), args.timeout, ask))
 
 
 def _config(args: argparse.Namespace) -> ClientConfig:
     from rota.client.setting import read  # noqa: PLC0415 (as above)
 
-    settings = read({"client.id": "rota", **setting.given(args)})
+    settings = read({**DEFAULTS, **setting.given(args)})
     for warning in settings.warnings:
         say(warning)
     return settings.client
