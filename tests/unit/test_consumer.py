@@ -641,3 +641,26 @@ def test_inside_asyncio_the_other_one_is_named(consumer: rota.BlockingConsumer) 
 
     with pytest.raises(InputError, match=r"use rota\.Consumer"):
         asyncio.run(wrong())
+
+
+def test_both_consumers_say_the_same_of_their_methods() -> None:
+    names = {name for name in vars(rota.Consumer) if not name.startswith("_")}
+    assert names == {name for name in vars(rota.BlockingConsumer) if not name.startswith("_")}
+    for name in names:
+        blocking, other = getattr(rota.BlockingConsumer, name), getattr(rota.Consumer, name)
+        assert blocking.__doc__ == other.__doc__, name
+
+
+def test_a_closed_asyncio_consumer_says_so(broker: Broker) -> None:
+    async def run() -> None:
+        consumer = rota.Consumer(settings(broker))
+        consumer.assign([T0])
+        await consumer.close()
+        assert consumer.assignment == frozenset()
+        for call in (consumer.topics, consumer.poll, consumer.commit_sync, consumer.unsubscribe):
+            with pytest.raises(InputError, match="this consumer is closed"):
+                await call()
+        with pytest.raises(InputError, match="this consumer is closed"):
+            await consumer.partitions_for("t")
+
+    asyncio.run(run())

@@ -49,8 +49,12 @@ class Consumer:
                 ...
 
     Records are fetched and decoded in the event loop. Heartbeats have a thread of their own, so
-    code that blocks the loop keeps the membership for ``max.poll.interval.ms``. All other methods
-    belong to the loop; :meth:`wakeup` may be called from any thread.
+    code that blocks the loop keeps the membership for ``max.poll.interval.ms``. All methods belong
+    to the loop, but :meth:`wakeup`, which may be called from any thread.
+
+    Partitions are :class:`rota.TopicPartition` or pairs like ``("orders", 0)``. Timeouts are in
+    seconds; None is ``default.api.timeout.ms``. Errors are in :mod:`rota.errors`; after one the
+    consumer can be used again, but for ``Fenced``.
     """
 
     def __init__(self, config: Mapping[str, object], *, call: Caller = call_here) -> None:
@@ -73,6 +77,13 @@ class Consumer:
     ) -> None:
         """Reads these topics, or those whose whole name matches, together with the group.
 
+        Takes the place of what was subscribed to before, listener included. The next polls join
+        the group; until then :attr:`assignment` is as it was. A topic that is missing is logged,
+        and read once it exists.
+
+        :param pattern: a regular expression of Python's; new topics are found when metadata are
+            renewed (``metadata.max.age.ms``)
+        :param listener: told of what comes and goes, inside polls
         :raises InputError: neither is given, or both; no ``group.id``; partitions are assigned
         """
         self.core.check_open()
@@ -91,7 +102,10 @@ class Consumer:
         self.core.is_subscribed = True
 
     def assign(self, partitions: Iterable[Place]) -> None:
-        """Reads these partitions, whatever a group does.
+        """Reads these partitions, whatever a group does; in place of those before.
+
+        It starts at what the group has committed, if there is a ``group.id``, else by
+        ``auto.offset.reset``. Partitions that stay go on where they are.
 
         :raises InputError: topics are subscribed to
         """
@@ -101,7 +115,10 @@ class Consumer:
         self.core.assign(frozenset(place("assign", each) for each in partitions))
 
     async def unsubscribe(self) -> None:
-        """Reads nothing any more, and leaves the group."""
+        """Reads nothing any more, and leaves the group.
+
+        Commits first if that is automatic; the listener is told what is revoked.
+        """
         self.core.check_open()
         if self.core.assigned:
             self.assign(())
@@ -110,7 +127,7 @@ class Consumer:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is read now."""
+        """What is read now: what the group has given, or what was assigned by hand."""
         return self.core.assignment
 
     @property
@@ -126,9 +143,18 @@ class Consumer:
         """Records as soon as there are some; none after so many seconds.
 
         Listeners and callbacks run in here. Rebalances are gone through in here, too: poll often,
-        at least every ``max.poll.interval.ms``.
+        at least every ``max.poll.interval.ms``. What is returned counts as handed out: the next
+        commit without offsets covers it.
 
+        :param timeout: 0: what is there
         :param max_records: at most so many, in place of ``max.poll.records``
+        :raises InputError: there is nothing to read; another poll is under way
+        :raises RecordError: the next record cannot be decoded; seek behind it, or it comes again
+        :raises NoOffset: nothing says where to read, and ``auto.offset.reset`` is ``none``
+        :raises Unreachable: no broker was ever reached, for ``default.api.timeout.ms``
+        :raises GroupError: the group refuses this member: ``Fenced``, ``InconsistentProtocol``...
+        :raises Refused: no permission, a wrong password, an impossible name of a topic
+        :raises Interrupted: :meth:`wakeup` was called
         """
         check_poll(timeout, max_records)
         found = await self.core.poll(timeout, partial(self.core.take, max_records))
@@ -137,7 +163,9 @@ class Consumer:
     async def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
         """The same in columns: all that has been fetched, a batch for each partition's answer.
 
-        ``max.poll.records``, interceptors and deserializers do not apply.
+        ``max.poll.records``, interceptors and deserializers do not apply. A batch has NumPy arrays
+        of offsets and timestamps, lists of keys, values and headers, and ``to_arrow()``. Otherwise
+        as :meth:`poll`.
         """
         check_poll(timeout)
         return await self.core.poll(timeout, self.core.take_batches) or []
@@ -145,8 +173,9 @@ class Consumer:
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Record by record, until the consumer is closed.
 
-        A commit without offsets covers what was handed out. A loop that is left may be entered
-        again: it goes on with the next record.
+        A commit without offsets covers what was handed out, the current record included, and not
+        the rest of the poll it came with; the same holds for automatic commits. A loop that is left
+        may be entered again: it goes on with the next record. Raises what :meth:`poll` raises.
         """
         flow = self.core.flow
         while not self.core.is_closed:
@@ -162,8 +191,16 @@ class Consumer:
     ) -> None:
         """Stores offsets, and waits for it; those of all that was handed out, unless given.
 
-        :raises CommitFailed: the group has gone on without this member
+        Tries again what may pass, until the time is over. Callbacks of the asynchronous commits
+        before it have run when it returns.
+
+        :param offsets: where to read on: the offset behind the last record that was dealt with;
+            numbers, or :class:`rota.OffsetAndMetadata` with a note
+        :raises CommitFailed: the group has gone on without this member, or it has not joined;
+            says which deadline was missed, and what to set
         :raises RebalanceInProgress: poll first
+        :raises GroupError: it was refused, or could not be stored in time
+        :raises Exception: what the callback of an earlier commit has raised
         """
         self.core.need_group("commit_sync")
         await self.core.commit(checked(offsets), timeout)
@@ -175,6 +212,9 @@ class Consumer:
 
         Callbacks of commits that are through run in order, in the next call of poll, commit or
         close. Without one, a failure is logged.
+
+        :param offsets: as in :meth:`commit_sync`
+        :param callback: called with the offsets, and with None or why they were not stored
         """
         membership = self.core.need_group("commit_async")
         membership.commit_async(checked(offsets), callback)
@@ -183,7 +223,11 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[Place], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has stored; None where nothing."""
+        """What the group has stored for any partitions; None where nothing.
+
+        :raises TimedOut: the coordinator gave no answer in time
+        :raises AuthorizationFailed: no permission for the group
+        """
         self.core.need_group("committed")
         wanted = [place("committed", one) for one in partitions]
         return await self.core.fetch_committed(wanted, timeout)
@@ -191,7 +235,7 @@ class Consumer:
     # Positions
 
     async def position(self, partition: Place, timeout: float | None = None) -> int:
-        """The offset of the next record to be handed out.
+        """The offset of the next record to be handed out, also in the middle of a loop.
 
         :raises InputError: the partition is not assigned
         :raises TimedOut: nobody could say in time
@@ -204,7 +248,10 @@ class Consumer:
         return found[at].offset
 
     def seek(self, partition: Place, offset: int | OffsetAndMetadata) -> None:
-        """Goes on at this offset."""
+        """Goes on at this offset, from the next poll on; what was fetched is dropped.
+
+        :raises InputError: the partition is not assigned, or the offset is negative
+        """
         [at] = self.core.of_assignment("seek", [partition])
         wanted = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
         self.core.flow.drop([at])
@@ -231,7 +278,10 @@ class Consumer:
             seek(tuple(wanted))
 
     def pause(self, *partitions: Place) -> None:
-        """Hands out nothing of these until they are resumed; they stay assigned."""
+        """Hands out nothing of these until they are resumed; they stay assigned.
+
+        Forgotten when a rebalance takes the partition away. Go on polling meanwhile.
+        """
         self.core.fetcher.pause(self.core.of_assignment("pause", partitions))
 
     def resume(self, *partitions: Place) -> None:
@@ -244,7 +294,9 @@ class Consumer:
         return frozenset(self.core.fetcher.paused)
 
     def lag(self, partition: Place) -> int | None:
-        """How many offsets lie behind the position, as the last fetch told; None if none did."""
+        """How many offsets lie between the position and the end, as the last fetch told; None if
+        none did. Asks nobody.
+        """
         [at] = self.core.of_assignment("lag", [partition])
         fetched, known = self.core.fetcher.position(at), self.core.fetcher.lag(at)
         if fetched is None or known is None:
@@ -268,7 +320,12 @@ class Consumer:
     async def offsets_for_times(
         self, times: GivenTimes, timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record of each partition from a time on (ms since 1970); None if none is."""
+        """The first record of each partition from a time on (ms since 1970); None if none is.
+
+        :raises InputError: a time is negative
+        :raises UnknownTopic: there is no such partition
+        :raises TimedOut: not all leaders have answered in time
+        """
         wanted = {place("offsets_for_times", at): time for at, time in times.items()}
         for at, time in wanted.items():
             if time < 0:
@@ -277,12 +334,14 @@ class Consumer:
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
         """The numbers of a topic's partitions; none if there is no such topic."""
+        self.core.check_open()
         found = await self.core.client.refresh((topic,), deadline=self.core.deadline(timeout))
         known = found.topics.get(topic)
         return () if known is None else tuple(range(len(known.partitions)))
 
     async def topics(self, timeout: float | None = None) -> dict[str, int]:
-        """All topics, with how many partitions they have."""
+        """All topics that may be seen, the broker's own too, with how many partitions they have."""
+        self.core.check_open()
         found = await self.core.client.refresh(None, deadline=self.core.deadline(timeout))
         return {name: len(topic.partitions) for name, topic in sorted(found.topics.items())}
 
@@ -315,7 +374,12 @@ class Consumer:
             )
 
     def enforce_rebalance(self, reason: str = "the application asks for it") -> None:
-        """The next poll joins the group again."""
+        """The next poll joins the group again, though nothing has changed.
+
+        For a strategy whose answer depends on more than the members' topics.
+
+        :param reason: for the broker's log
+        """
         self.core.need_group("enforce_rebalance").driver.tell(RejoinAsked(reason))
 
     def wakeup(self) -> None:
@@ -327,7 +391,15 @@ class Consumer:
     # The end
 
     async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Commits if that is automatic, leaves the group, closes connections."""
+        """Commits if that is automatic, leaves the group, closes connections.
+
+        The listener is told what is revoked. A static member does not leave: its partitions wait
+        for it until the session ends. A second call does nothing.
+
+        :param timeout: how long commit and good-bye may take; then everything is closed all the
+            same
+        :raises Exception: what a listener or a callback has raised, after all is closed
+        """
         await self.core.close(timeout)
 
     async def __aenter__(self) -> Self:

@@ -312,7 +312,11 @@ class Core:
         membership, member = self.membership, self.settings.member
         assert membership is not None
         assert member is not None
-        request = FetchOffsets(group=member.group, partitions=tuple(partitions))
+        request = FetchOffsets(
+            group=member.group,
+            partitions=tuple(partitions),
+            stable=True,  # what an open transaction is about to commit is waited for (KIP-447)
+        )
         reply = await membership.driver.ask(request, timeout=timeout)
         assert isinstance(reply, FetchOffsetsReply)
         if reply.code == Code.GROUP_AUTHORIZATION_FAILED:
@@ -364,6 +368,7 @@ class Core:
 
     def _set_closed(self) -> None:
         self.is_closed = True
+        self.assigned = frozenset()
 
     async def _say_goodbye(self, membership: Membership, timeout: float) -> None:
         if not membership.driver.is_started:

@@ -2,13 +2,15 @@
 
 One or two Fetches are under way for each broker, and the next is sent as soon as an answer is in,
 before that is decoded. What waits is bounded: a partition is asked for again while not more than
-``max.partition.fetch.bytes`` of it wait, and nobody is while ``fetch.max.bytes`` wait in all. An
-answer may have ``fetch.max.bytes``, shared by the brokers, so that in the worst case there are
+``max.partition.fetch.bytes`` of it wait, and nobody is while ``fetch.max.bytes`` wait in all. What
+is under way shares ``fetch.max.bytes`` among its Fetches. So there are never more bytes than
 
-    2 x fetch.max.bytes, or partitions x 2 x max.partition.fetch.bytes if that is less,
+    2 x fetch.max.bytes, or 2 x max.partition.fetch.bytes x partitions if that is less,
 
-as they came from the brokers, and the one answer that is decoded. A record batch that is larger
-than the limits comes all the same, alone.
+as they came from the brokers, beside the answer that is being handed out, of which 16 MiB are
+decoded at a time. Two things come on top: a record batch that is larger than a limit comes all the
+same, and with so many brokers that ``fetch.max.bytes`` has not ``max.partition.fetch.bytes`` for
+two Fetches of each, every Fetch may bring that much.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from rota.client.batch import Batch
 from rota.client.cluster import Client
@@ -315,7 +318,7 @@ class Fetcher:
             self._refreshes += 1
             self._refresh_at = now + self._client.backoff.after(self._refreshes)
             topics = {e.partition.topic for e in self._positions if e.leader is None}
-            self._lookup.spawn(loop, self._ask_metadata(topics), ())
+            self._lookup.spawn(loop, partial(self._ask_metadata, topics), ())
 
     async def _ask_metadata(self, topics: set[str]) -> None:
         self._refreshing = True

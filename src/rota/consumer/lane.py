@@ -102,7 +102,8 @@ class Lanes:
             else:
                 self._flights[lane] = None
                 tickets = [each.ticket for each in wants]
-                self._lookup.spawn(loop, self._connect(loop, lane, wants, wait), tickets)
+                connect = partial(self._connect, loop, lane, wants, wait)
+                self._lookup.spawn(loop, connect, tickets)
 
     def _free(self, node: int, now: float) -> tuple[Lane, float] | None:
         """The lane for the next Fetch, and how many seconds it may wait; None: it must wait."""
