@@ -177,6 +177,27 @@ def test_damaged_records_are_read_as_one_by_one_or_refused(
         assert list(batch.records(columns))[crowd:] == expected
 
 
+patterns = st.lists(st.tuples(timestamps, contents, contents, headers), min_size=1, max_size=8)
+
+
+@given(patterns, st.integers(300, 900), st.integers(1, 70), edits | st.just([]))
+@settings(max_examples=100)
+def test_large_batches_are_read_as_one_by_one_or_refused(
+    pattern: list[Any], count: int, step: int, changes: list[tuple[float, int, bytes]]
+) -> None:
+    """Their records are looked for at several places at once."""
+    fields = pattern * (count // len(pattern) + 1)
+    made = [Record(place * step, *fields[place]) for place in range(count)]
+    body = edited(batch.encode(made)[HEAD.size :], changes)
+    columns = batch.decode(sealed(body, count, Codec.NONE))
+    expected = one_by_one(body, count)
+    if isinstance(expected, str):
+        (problem,) = columns.problems
+        assert (problem.flaw, problem.text) == (Flaw.RECORDS, expected)
+    else:
+        assert list(batch.records(columns)) == expected
+
+
 def one_by_one(body: bytes, count: int) -> list[Record] | str:
     """The records, or what is wrong with them."""
     if count == 0:  # then nobody looks at what is there instead

@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from rota.client.fetch import Fetched
 from rota.client.offset import EARLIEST, LATEST, EpochEnd, ListedOffset, Look
 from rota.consumer.buffer import Buffer
-from rota.consumer.position import Leader, Position, Positions, Ticket, Want
+from rota.consumer.entry import Leader, Position, Ticket, Want
+from rota.consumer.position import Positions
 from rota.consumer.reach import reach
 from rota.consumer.verdict import Verdict
 from rota.errors import Code

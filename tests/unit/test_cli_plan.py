@@ -201,8 +201,12 @@ def test_a_bad_case_file(rota: Run, tmp_path: Path, text: str, said: str) -> Non
 @pytest.mark.parametrize(
     ("flags", "code", "said"),
     [
-        ((), 2, "a case file, or --partitions with --members"),
-        (("--partitions", "t=3"), 2, "a case file, or --partitions with --members"),
+        ((), 2, "a case file, or --group NAME, or --partitions"),
+        (
+            ("--partitions", "t=3"),
+            2,
+            "a case file, or --group NAME, or --partitions",
+        ),
         ((EXAMPLE, "--members", "3"), 2, "describes a group without a case file"),
         (("--partitions", "a=1", "b=2", "--members", "3"), 2, "'b=2' is not a case file"),
         (("--partitions", "a=1", "--member", "x=b"), 4, "--member 'x=b': there is no topic 'b'"),

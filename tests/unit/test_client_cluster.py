@@ -9,13 +9,15 @@ import pytest
 
 import rota
 from rota.broker.embedded import Broker
-from rota.errors import Code, TimedOut, Unreachable
+from rota.errors import AuthorizationFailed, Code, GroupError, TimedOut, Unreachable
 from rota.model.topic import TopicPartition
 from rota.wire.api import Api
 from rota.wire.message import (
     DescribeGroupsRequest,
     HeartbeatRequest,
     MetadataRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
 )
 from tests.unit.client_room import client, run, soon
 
@@ -90,6 +92,58 @@ def test_a_coordinator_that_moves_is_found_again(broker: Broker) -> None:
                 "readers", Api.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["readers"]), soon()
             )
             assert answer.groups[0].error_code in (Code.NONE, Code.GROUP_ID_NOT_FOUND)
+            assert broker.heal() == 0
+
+    run(main())
+
+
+def test_a_group_that_is_taken_from_its_coordinator(broker: Broker) -> None:
+    async def main() -> None:
+        async with client(broker.bootstrap_servers) as one:
+            topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="orders")
+            topic.partitions = [topic.OffsetCommitRequestPartition(committed_offset=5)]
+            commit = OffsetCommitRequest(group_id="readers", topics=[topic])
+            await one.ask_coordinator("readers", Api.OFFSET_COMMIT, commit, soon(), most=9)
+            found = await one.coordinator("readers", soon())
+            broker.move_coordinator("readers")
+            heartbeat = HeartbeatRequest(group_id="readers", generation_id=1, member_id="nobody")
+            answer = await found.send(Api.HEARTBEAT, heartbeat, deadline=soon())
+            assert answer.error_code == Code.NOT_COORDINATOR
+            answer = await one.ask_coordinator("readers", Api.HEARTBEAT, heartbeat, soon())
+            assert answer.error_code == Code.UNKNOWN_MEMBER_ID
+
+    run(main())
+
+
+def test_a_coordinator_that_is_not_there_in_time_is_named(broker: Broker) -> None:
+    broker.fail("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=None)
+
+    async def main() -> None:
+        async with client(broker.bootstrap_servers) as one:
+            said = "the coordinator of group 'readers' is not there .*COORDINATOR_NOT_AVAILABLE"
+            with pytest.raises(TimedOut, match=said):
+                await one.coordinator("readers", soon(0.1))
+            broker.heal()
+            for error, kind, said in (
+                ("GROUP_AUTHORIZATION_FAILED", AuthorizationFailed, "no permission for group"),
+                ("INVALID_GROUP_ID", GroupError, "cannot be found: error INVALID_GROUP_ID"),
+            ):
+                broker.fail("FindCoordinator", error)
+                with pytest.raises(kind, match=said):
+                    await one.coordinator("readers", soon())
+
+    run(main())
+
+
+def test_a_coordinator_that_loads_is_waited_for(broker: Broker) -> None:
+    async def main() -> None:
+        async with client(broker.bootstrap_servers) as one:
+            broker.fail("OffsetFetch", "COORDINATOR_LOAD_IN_PROGRESS", times=3)
+            broker.lose_answer("OffsetFetch")
+            group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="readers", topics=None)
+            request = OffsetFetchRequest(group_id="readers", groups=[group])
+            answer = await one.ask_coordinator("readers", Api.OFFSET_FETCH, request, soon())
+            assert answer.groups[0].error_code == Code.NONE
             assert broker.heal() == 0
 
     run(main())

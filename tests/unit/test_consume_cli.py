@@ -301,6 +301,31 @@ def test_a_signal_ends_it_in_good_order(broker: rota.Broker, number: int, code: 
     assert sum(broker.committed(group).values()) == 12
 
 
+def test_a_timeout_does_not_count_while_the_group_forms(capsysbinary: Capture) -> None:
+    with rota.Broker(config={"group.initial.rebalance.delay.ms": 1_000}) as broker:
+        broker.produce("orders", "paid")
+        flags = ["--topic", "orders", "--group", "g", "--from-beginning", "--timeout", "0.2"]
+        where = ["--bootstrap-servers", broker.bootstrap_servers]
+        assert main(["consume", *flags, *where]) == 0
+    assert capsysbinary.readouterr().out == b"paid\n"
+
+
+def test_two_members_share_the_partitions(broker: rota.Broker, consume: Run) -> None:
+    flags = ("--topic", "orders", "--group", "shared", "--from-beginning")
+    strategy = ("--strategy", "cooperative-sticky", "--config", "heartbeat.interval.ms=100")
+    with started(broker, *flags, *strategy) as first:
+        assert first.stdout is not None
+        lines = [first.stdout.readline() for _ in range(12)]
+        second = consume(*flags, *strategy, "--timeout", "1")
+        assert (second.code, second.lines) == (0, [])
+        assert "rota: assigned: orders " in second.said
+        first.send_signal(signal.SIGTERM)
+        rest, said = first.communicate(timeout=30)
+    assert (first.returncode, rest, len(set(lines))) == (0, b"", 12)
+    assert b"rota: revoked: orders " in said
+    assert sum(broker.committed("shared").values()) == 12
+
+
 def test_a_reader_that_has_seen_enough_ends_it(broker: rota.Broker) -> None:
     broker.produce("flood", *["line" * 100] * 1000)
     with started(broker, "--topic", "flood", "--group", "piped", "--from-beginning") as process:

@@ -201,6 +201,119 @@ def test_a_seek_in_the_loop_takes_effect_at_once(
     assert seen == [0, 1, 4, 5]
 
 
+def test_a_seek_of_one_partition_leaves_the_others_behind_what_was_handed_out(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    filled(broker, 5)
+    filled(broker, 5, partition=1)
+    consumer.assign([T0, T1])
+    until_fetched(consumer, {T0, T1})
+    first = next(iter(consumer))
+    there = TopicPartition(first.topic, first.partition)
+    consumer.seek(there, 3)
+    consumer.commit_sync()
+    [other] = {T0, T1} - {there}
+    assert broker.committed("g") == {there: 3, other: 0}
+
+
+def until_fetched(consumer: rota.BlockingConsumer, partitions: set[TopicPartition]) -> None:
+    """Until one poll gives records of all of them; then back to the beginning."""
+    end = time.monotonic() + 60
+    while set(consumer.poll(0.5).by_partition) != partitions:
+        assert time.monotonic() < end
+        consumer.seek_to_beginning()
+        time.sleep(0.05)
+    consumer.seek_to_beginning()
+    assert all(consumer.position(each) == 0 for each in partitions)
+
+
+@pytest.mark.parametrize("how", ["assign", "subscribe"])
+@pytest.mark.parametrize("end", ["close", "unsubscribe", "assign"])
+def test_the_last_commit_covers_what_a_loop_has_handed_out(
+    broker: Broker, how: str, end: str
+) -> None:
+    filled(broker, 5)
+    filled(broker, 5, partition=1)
+    with rota.BlockingConsumer(settings(broker)) as consumer:
+        if how == "assign":
+            consumer.assign([T0, T1])
+        else:
+            consumer.subscribe(["t"])
+        for count, _ in enumerate(consumer, 1):
+            if count == 3:
+                break
+        if end == "unsubscribe" or (end == "assign" and how == "subscribe"):
+            consumer.unsubscribe()
+        if end == "assign":
+            consumer.assign([TopicPartition("other", 0)])
+    stored = broker.committed("g")
+    assert stored.get(T0, 0) + stored.get(T1, 0) == 3
+
+
+def test_a_poll_after_a_loop_gives_at_most_max_records_and_intercepts_once(broker: Broker) -> None:
+    filled(broker, 6)
+    seen: list[int] = []
+
+    class Spy(rota.ConsumerInterceptor):
+        def on_consume(self, records: rota.Records) -> rota.Records:
+            seen.extend(record.offset for record in records)
+            return records
+
+    with rota.BlockingConsumer(settings(broker, interceptor_classes=[Spy()])) as consumer:
+        consumer.assign([T0])
+        assert next(iter(consumer)).offset == 0
+        assert [record.offset for record in consumer.poll(10, max_records=2)] == [1, 2]
+        assert consumer.position(T0) == 3
+        assert [record.offset for record in consumer.poll(10)] == [3, 4, 5]
+        assert consumer.position(T0) == 6
+    assert seen == [0, 1, 2, 3, 4, 5]
+
+
+def test_columns_after_a_loop_go_on_where_it_stopped(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    filled(broker, 6)
+    consumer.assign([T0])
+    assert next(iter(consumer)).offset == 0
+    found: list[int] = []
+    while len(found) < 5:
+        for batch in consumer.poll_batches(10):
+            found += batch.offsets.tolist()
+    assert found == [1, 2, 3, 4, 5]
+    consumer.commit_sync()
+    assert broker.committed("g") == {T0: 6}
+
+
+# What is wrong is said
+
+
+def test_polling_needs_something_to_read(consumer: rota.BlockingConsumer) -> None:
+    with pytest.raises(InputError, match="subscribe or assign first"):
+        consumer.poll(0)
+    with pytest.raises(InputError, match="subscribe or assign first"):
+        next(iter(consumer))
+
+
+def test_arguments_that_make_no_sense_are_named(consumer: rota.BlockingConsumer) -> None:
+    given: Any = "t"
+    alone: Any = ("t", 0)
+    consumer.assign([T0])
+    for call, text in (
+        (lambda: consumer.assign(given), "assign: 't' is no partition"),
+        (lambda: consumer.seek(given, 3), "seek: 't' is no partition"),
+        (lambda: consumer.commit_sync({given: 3}), "commit: 't' is no partition"),
+        (lambda: consumer.committed(alone), "committed: 't' is no partition"),
+        (lambda: consumer.end_offsets(alone), "end_offsets: 't' is no partition"),
+        (lambda: consumer.offsets_for_times({T0: -2}), "-2 of t-0 is before 1970"),
+        (lambda: consumer.poll(-1), "timeout -1"),
+        (lambda: consumer.poll(float("nan")), "timeout nan"),
+        (lambda: consumer.poll(0, max_records=0), "max_records 0"),
+        (lambda: consumer.subscribe(alone), "is no topic's name"),
+    ):
+        with pytest.raises(InputError, match=text):
+            call()
+
+
 # Without a group
 
 
@@ -238,6 +351,7 @@ def test_paused_partitions_give_nothing_until_resumed(
 def test_look_ups(broker: Broker, consumer: rota.BlockingConsumer) -> None:
     filled(broker, 3)
     consumer.assign([T0])
+    assert consumer.lag(T0) is None
     assert consumer.beginning_offsets([T0, T1]) == {T0: 0, T1: 0}
     assert consumer.end_offsets([T0, T1]) == {T0: 3, T1: 0}
     found = consumer.offsets_for_times({T0: 0, T1: 0})
@@ -245,7 +359,6 @@ def test_look_ups(broker: Broker, consumer: rota.BlockingConsumer) -> None:
     assert consumer.partitions_for("t") == (0, 1)
     assert consumer.topics()["t"] == 2
     assert consumer.committed([T0]) == {T0: None}
-    assert consumer.lag(T0) is None
     consumer.poll(10, max_records=1)
     assert consumer.lag(T0) == 2
 
@@ -409,6 +522,19 @@ def test_interceptors_see_records_and_commits(broker: Broker) -> None:
     assert spy.seen == [3, {T0: 3}, "closed"]
 
 
+def test_an_interceptor_may_take_all_records_away(broker: Broker) -> None:
+    filled(broker, 3)
+
+    class Closed(rota.ConsumerInterceptor):
+        def on_consume(self, records: rota.Records) -> rota.Records:
+            return rota.Records({})
+
+    with rota.BlockingConsumer(settings(broker, interceptor_classes=[Closed()])) as consumer:
+        consumer.assign([T0])
+        until(consumer, lambda: consumer.position(T0) == 3)
+        assert not consumer.poll(0)
+
+
 def test_what_waits_for_the_next_poll_does_not_keep_a_commit_busy(
     broker: Broker, consumer: rota.BlockingConsumer
 ) -> None:
@@ -515,3 +641,26 @@ def test_inside_asyncio_the_other_one_is_named(consumer: rota.BlockingConsumer) 
 
     with pytest.raises(InputError, match=r"use rota\.Consumer"):
         asyncio.run(wrong())
+
+
+def test_both_consumers_say_the_same_of_their_methods() -> None:
+    names = {name for name in vars(rota.Consumer) if not name.startswith("_")}
+    assert names == {name for name in vars(rota.BlockingConsumer) if not name.startswith("_")}
+    for name in names:
+        blocking, other = getattr(rota.BlockingConsumer, name), getattr(rota.Consumer, name)
+        assert blocking.__doc__ == other.__doc__, name
+
+
+def test_a_closed_asyncio_consumer_says_so(broker: Broker) -> None:
+    async def run() -> None:
+        consumer = rota.Consumer(settings(broker))
+        consumer.assign([T0])
+        await consumer.close()
+        assert consumer.assignment == frozenset()
+        for call in (consumer.topics, consumer.poll, consumer.commit_sync, consumer.unsubscribe):
+            with pytest.raises(InputError, match="this consumer is closed"):
+                await call()
+        with pytest.raises(InputError, match="this consumer is closed"):
+            await consumer.partitions_for("t")
+
+    asyncio.run(run())

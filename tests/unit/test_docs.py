@@ -1,7 +1,8 @@
 """What the README and the how-tos show is what happens.
 
 Python blocks run in order in one namespace, and print what the ``output`` block after them says.
-In ``console`` blocks every line that starts with ``$ rota`` prints what follows it.
+In ``console`` blocks every line that starts with ``$ rota`` prints what follows it. Where a page
+talks to a broker, its commands run in order, with one of its own at the address it names.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
+import rota
 from rota.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+BROKER = "localhost:9092"
 BLOCK = re.compile(r"^```(python|output|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -52,7 +55,12 @@ def commands(page: Path) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("command", "shown"), [pair for page in PAGES for pair in commands(page)])
+OFFLINE = [page for page in PAGES if not any(BROKER in each for each, _ in commands(page))]
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"), [pair for page in OFFLINE for pair in commands(page)]
+)
 def test_console_blocks_show_what_is_printed(
     command: str, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,3 +68,17 @@ def test_console_blocks_show_what_is_printed(
     main(shlex.split(command)[1:])
     printed = capsys.readouterr().out
     assert [line.rstrip() for line in printed.strip("\n").splitlines()] == shown.splitlines()
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page not in OFFLINE], ids=lambda page: page.name
+)
+def test_console_blocks_talk_to_a_broker(
+    page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with rota.Broker() as broker:
+        for command, shown in commands(page):
+            main(shlex.split(command.replace(BROKER, broker.bootstrap_servers))[1:])
+            printed = capsys.readouterr().out
+            assert [line.rstrip() for line in printed.splitlines()] == shown.splitlines(), command

@@ -103,3 +103,15 @@ def test_where_logs_part_and_who_leads_is_told() -> None:
         preferred_read_replica=6,
     )
     assert (found.diverging, found.leader, found.preferred_replica) == ((1, 4), (8, 3), 6)
+
+
+def test_partitions_are_asked_for_in_the_order_given_across_topics() -> None:
+    names = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
+    turn = [names[1], names[2], names[0]]
+    message = request([Wanted(each, NO_ID, 0) for each in turn], ReadConfig()).message
+    asked = [
+        TopicPartition(topic.topic, each.partition)
+        for topic in message.topics
+        for each in topic.partitions
+    ]
+    assert asked == turn

@@ -6,7 +6,8 @@ import pytest
 
 from rota.client.fetch import Fetched
 from rota.client.offset import EARLIEST, LATEST, EpochEnd, ListedOffset, Look
-from rota.consumer.position import Leader, Position, Positions, Reach, Stage, Ticket, Want
+from rota.consumer.entry import Leader, Position, Reach, Stage, Ticket, Want
+from rota.consumer.position import Positions
 from rota.consumer.verdict import Verdict
 from rota.errors import AuthorizationFailed, Code, NoOffset, RecordError, Refused
 from rota.model.offset import OffsetAndMetadata
@@ -144,21 +145,12 @@ def test_records_that_wait_are_fetched_behind() -> None:
     assert found.consumed()[NAME].offset == 10
 
 
-def test_a_full_partition_is_not_fetched_and_its_broker_not_asked_for_others() -> None:
+def test_a_full_partition_is_not_fetched_until_it_is_drained() -> None:
     found = reading()
-    other = TopicPartition("orders", 4)
-    found.assign([NAME, other])
-    found.lead(lambda _: LEADER)
-    found.seek(other, Position(0))
-    wants = {each.ticket.partition: each for each in found.unread(0.0, (), LIMIT)[1]}
-    found.fetched(wants[NAME].ticket, answer(records=1001), Reach(Position(20, 5)), 0.0)
-    found.fetched(wants[other].ticket, answer()._replace(partition=other), None, 0.0)
+    found.fetched(want(found).ticket, answer(records=1001), Reach(Position(20, 5)), 0.0)
     assert found.unread(0.0, (), LIMIT) == {}
-    found.pause(NAME, paused=True)
-    assert [each.ticket.partition for each in found.unread(0.0, (), LIMIT)[1]] == [other]
-    found.pause(NAME, paused=False)
     found.drained(NAME, found[NAME].stamp, 1001)
-    assert len(found.unread(0.0, (), LIMIT)[1]) == 1
+    assert want(found).offset == 20
 
 
 def test_who_got_something_is_asked_for_last() -> None:

@@ -204,7 +204,14 @@ def test_a_tag_of_another_version_is_refused_as_in_kafka() -> None:
     assert "tag of another version" in refusal(Api.FETCH, 12, tagged[read_head(tagged).size :])
 
 
-def test_a_message_of_very_many_elements_is_refused() -> None:
+def test_a_response_may_have_very_many_elements() -> None:
+    broker = MetadataResponse.MetadataResponseBroker(node_id=1, host="h", port=1)
+    answer = MetadataResponse(brokers=[broker] * 300_000)
+    sent = memoryview(write_response(Api.METADATA, 13, 1, answer))[4:]
+    assert len(read_response(Api.METADATA, 13, sent)[1].brokers) == 300_000
+
+
+def test_a_request_of_very_many_elements_is_refused() -> None:
     names = b"\x00\x00" * 300_000  # topics without a name: cheap to send, dear to keep
     body = struct.pack(">i", 300_000) + names
     assert "has 300000 elements: a message may have 250000 in all" in refusal(Api.METADATA, 0, body)

@@ -12,7 +12,7 @@ from rota.cli import bootstrap
 from rota.cli import reset as kinds
 from rota.cli.bootstrap import asked, print_json, say
 from rota.cli.reset import Change, Log, Target, exported, parse_topics
-from rota.cli.screen import console, empty_table, plain
+from rota.cli.screen import console, plain, print_table
 from rota.client.overview import WITHOUT_MEMBERS, Overview, labels
 from rota.errors import GroupError, InputError, Unreachable
 from rota.model.topic import TopicPartition, first_few
@@ -297,24 +297,23 @@ def _change_json(change: Change) -> dict[str, object]:
 
 
 def _print_changes(group: str, changes: Sequence[Change]) -> None:
-    table = empty_table("topic", "partition", "old", "new", "difference", "note")
-    for column in table.columns[1:5]:
-        column.justify = "right"
-    for each in changes:
-        difference = (
-            "-" if each.difference is None else f"{each.difference:+d}" if each.difference else "0"
+    titles = ("topic", "partition", "old", "new", "difference", "note")
+    rows = [
+        (
+            each.partition.topic,
+            str(each.partition.partition),
+            "-" if each.old is None else str(each.old),
+            str(each.new),
+            "-" if each.difference is None else f"{each.difference:+d}",
+            each.note,
         )
-        old = "-" if each.old is None else str(each.old)
-        place = each.partition
-        table.add_row(
-            plain(place.topic), str(place.partition), old, str(each.new), difference, each.note
-        )
-    screen = console()
-    screen.print(table)
+        for each in changes
+    ]
+    print_table(titles, rows, titles[1:5])
     back = sum(-each.difference for each in changes if each.difference and each.difference < 0)
     on = sum(each.difference for each in changes if each.difference and each.difference > 0)
     said = [f"{back:,} offsets back"] * bool(back) + [f"{on:,} offsets on"] * bool(on)
-    screen.print(plain(f"group {group}: {', '.join(said) or 'nothing moves'}"))
+    console().print(plain(f"group {group}: {', '.join(said) or 'nothing moves'}"))
 
 
 # Delete
@@ -345,10 +344,8 @@ def delete(args: argparse.Namespace) -> bool:
         ]
         print_json({"executed": args.execute, "groups": rows})
         return False
-    table = empty_table("group", "state", "committed partitions")
-    for group, offsets in found:
-        table.add_row(plain(group.group), group.state, str(offsets))
-    console().print(table)
+    titles = ("group", "state", "committed partitions")
+    print_table(titles, [(each.group, each.state, str(offsets)) for each, offsets in found])
     for group, _ in () if args.execute else found:
         if (living := _living(group)) is not None:
             say(f"--execute would be refused: {living}")
@@ -407,9 +404,6 @@ def _is_meant(place: TopicPartition, wanted: Mapping[str, tuple[int, ...] | None
 
 
 def _print_offsets(offsets: Mapping[TopicPartition, int]) -> None:
-    table = empty_table("topic", "partition", "committed")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for place, offset in offsets.items():
-        table.add_row(plain(place.topic), str(place.partition), str(offset))
-    console().print(table)
+    titles = ("topic", "partition", "committed")
+    rows = [(*map(str, place), str(offset)) for place, offset in offsets.items()]
+    print_table(titles, rows, titles[1:])

@@ -124,7 +124,7 @@ def _add_output(output: argparse._ArgumentGroup) -> None:
         "--separator",
         default="\\t",
         metavar="TEXT",
-        help="between these and the value (default: a tab; \\\\t and \\\\n are understood)",
+        help="between these and the value (default: a tab; \\t and \\n are understood)",
     )
     output.add_argument(
         "--skip-undecodable",

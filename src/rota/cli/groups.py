@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rota.cli import bootstrap, change, roster
 from rota.cli.bootstrap import asked, print_json, say
 from rota.client.overview import Overview, Standing
 from rota.errors import Unreachable
+from rota.model.topic import first_few
 from rota.sim import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rota.client.admin import Admin, Listing
+    from rota.model.topic import TopicPartition
 
 DESCRIPTION = """\
 The consumer groups of a cluster: who is in them, who has which partition, how far they are
@@ -196,11 +198,11 @@ def describe(args: argparse.Namespace) -> bool:
                     "partitions": [roster.standing_json(each) for each in standings],
                     "notes": roster.notes(group, standings),
                 }
-                for group, standings in rows
+                for group, standings, _ in rows
             ]
         )
     else:
-        for number, (group, standings) in enumerate(rows):
+        for number, (group, standings, _) in enumerate(rows):
             if number:
                 print()  # noqa: T201
             roster.print_group(group, standings, full=args.full)
@@ -211,17 +213,14 @@ def describe(args: argparse.Namespace) -> bool:
 
 def lag(args: argparse.Namespace) -> bool:
     """Prints groups by their lag; true if one exceeds the limit."""
-    limit = args.fail_on or Limit()
-    if args.no_time and limit.milliseconds is not None:
-        args.error("--fail-on with a time does not go with --no-time")
     listing, found = _looked(args)
     rows = [row for row in found if row[1] or args.groups]
     rows.sort(key=lambda row: (-roster.lag_of(row[1]), row[0].group))
     if args.json:
-        print_json([_lag_json(group, standings) for group, standings in rows])
+        print_json([_lag_json(group, standings) for group, standings, _ in rows])
     else:
-        roster.print_lags(rows, full=args.full)
-    over = [text for row in rows if (text := _exceeds(*row, limit)) is not None]
+        roster.print_lags([(group, standings) for group, standings, _ in rows], full=args.full)
+    over = [text for row in rows if (text := _exceeds(*row, args.fail_on)) is not None]
     for text in over:
         say(text)
     if listing is not None:
@@ -229,16 +228,15 @@ def lag(args: argparse.Namespace) -> bool:
     return bool(over)
 
 
-def _looked(
-    args: argparse.Namespace,
-) -> tuple[Listing | None, list[tuple[Overview, Sequence[Standing]]]]:
-    """The groups that the flags name, or all, with their offsets."""
-    limited = getattr(args, "fail_on", None)
-    all_ages = limited is not None and limited.milliseconds is not None
+Row: TypeAlias = "tuple[Overview, Sequence[Standing], Sequence[TopicPartition]]"
+"""A group, how far it is in its partitions, and those in which it is too far behind in time."""
 
-    async def ask(
-        admin: Admin,
-    ) -> tuple[Listing | None, list[tuple[Overview, Sequence[Standing]]]]:
+
+def _looked(args: argparse.Namespace) -> tuple[Listing | None, list[Row]]:
+    """The groups that the flags name, or all, with their offsets."""
+    limit: Limit | None = getattr(args, "fail_on", None)
+
+    async def ask(admin: Admin) -> tuple[Listing | None, list[Row]]:
         listing = None
         if args.groups:
             groups = [await admin.overview(each) for each in dict.fromkeys(args.groups)]
@@ -247,9 +245,14 @@ def _looked(
             groups = await admin.overviews(listing)
         readable = [each for each in groups if each.kind != "share"]
         standings = await admin.standings(readable)
+        old: dict[str, list[TopicPartition]] = {}
+        if limit is not None and limit.milliseconds is not None:
+            old = await admin.older(standings, limit.milliseconds)
         if not args.no_time:
-            standings = await (admin.aged(standings, None) if all_ages else admin.aged(standings))
-        return listing, [(each, standings.get(each.group, [])) for each in groups]
+            standings = await admin.aged(standings)
+        return listing, [
+            (each, standings.get(each.group, []), old.get(each.group, [])) for each in groups
+        ]
 
     return asked(args, ask)
 
@@ -272,19 +275,17 @@ def _lag_json(group: Overview, standings: Sequence[Standing]) -> dict[str, objec
     }
 
 
-def _exceeds(group: Overview, standings: Sequence[Standing], limit: Limit) -> str | None:
+def _exceeds(
+    group: Overview,
+    standings: Sequence[Standing],
+    old: Sequence[TopicPartition],
+    limit: Limit | None,
+) -> str | None:
     records = roster.lag_of(standings)
-    if limit.records is not None and records > limit.records:
+    if limit is not None and limit.records is not None and records > limit.records:
         return f"group {group.group} has a lag of {records}, more than --fail-on {limit.records}"
-    if limit.milliseconds is None:
-        return None
-    wanted = duration.written(limit.milliseconds)
-    for each in standings:
-        if each.lag is None or each.lag <= 0:
-            continue
-        if each.age is None:
-            return f"group {group.group}: how far {each.partition} is behind in time is not known"
-        if each.age > limit.milliseconds:
-            age = roster.age_text(each.age)
-            return f"group {group.group} is {age} behind in {each.partition}, more than {wanted}"
+    if limit is not None and limit.milliseconds is not None and old:
+        time = duration.written(limit.milliseconds)
+        places = first_few([str(each) for each in old])
+        return f"group {group.group} is more than {time} behind in {places}"
     return None

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rota.client.admin import Admin
     from rota.model.topic import Cluster
 
+SORTING = frozenset({"range", "roundrobin"})
+"""Strategies by which a member's place among the others decides what it gets."""
 PAUSE = 0.2
 """Seconds between looks at a group that is rebalancing."""
 
@@ -37,6 +39,15 @@ class Live:
     def strategy(self) -> str:
         """The one that it has chosen."""
         return self.overview.strategy
+
+    def notes(self, joining: int, strategy: str) -> tuple[str, ...]:
+        """What is not known of the future."""
+        if not joining or strategy not in SORTING:
+            return ()
+        return (
+            f"{strategy} goes by the order of member ids, and an id is chance: new members are "
+            "taken to come behind all others",
+        )
 
     def ids(self, given: Sequence[str]) -> list[str]:
         """The members that are meant: by id, static id, short name, client id, or the beginning of
@@ -107,9 +118,7 @@ async def _settled(admin: Admin, name: str, patience: float) -> Overview:
 def _check(group: Overview, *, strategy_given: bool) -> None:
     name = f"group {group.group!r}"
     if group.members is None:
-        raise InputError(
-            f"{name} is of type {group.kind}: it has no assignment that can be planned"
-        )
+        raise InputError(f"{name} is of type {group.kind}: its assignment cannot be looked at")
     if not group.reads:
         raise InputError(
             f"{name} is a group of {group.protocol_type} workers, not of consumers: nothing of its "

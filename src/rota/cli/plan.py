@@ -197,11 +197,11 @@ def run(args: argparse.Namespace) -> bool:
     plan = _planned(before, after, strategies, args.solver, args)
     if args.json:
         assignments = {"assignment": plan.to_dict(), "target_assignment": plan.target_dict()}
-        group = {} if live is None else {"group": live.overview.group, "names": live.names}
-        _print_json({**group, **_summary(plan), **assignments})
+        _print_json({**_summary(plan), **assignments, **_origin(live, plan, args)})
     else:
         names = {} if live is None else live.names
         table.print_plan(plan, strategies, everything=args.all, names=names)
+        table.print_notes(() if live is None else live.notes(args.add, plan.strategy))
         if plan.solver == "exact":
             table.print_javas(plan, _planned(before, after, strategies, "kafka", args))
     exceeded = args.max_moves is not None and plan.moved > args.max_moves
@@ -379,6 +379,14 @@ def _summary(plan: Plan) -> dict[str, object]:
         "skipped_topics": plan.skipped_topics,
         "notes": plan.notes,
     }
+
+
+def _origin(live: Live | None, plan: Plan, args: argparse.Namespace) -> dict[str, object]:
+    """Of a group that runs: its name and its members' short ones."""
+    if live is None:
+        return {}
+    notes = plan.notes + live.notes(args.add, plan.strategy)
+    return {"group": live.overview.group, "names": live.names, "notes": notes}
 
 
 def _print_json(value: object) -> None:

@@ -57,7 +57,7 @@ def _add_records(records: argparse._ArgumentGroup) -> None:
     records.add_argument(
         "--key-separator",
         metavar="TEXT",
-        help="what is before it in a line is the key (\\\\t is a tab); without: no keys",
+        help="what is before it in a line is the key (\\t is a tab); without: no keys",
     )
     records.add_argument(
         "--header",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import signal
 import sys
 import time
@@ -11,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from rota.cli.bootstrap import CONNECT, say
 from rota.cli.line import Layout, as_json
 from rota.cli.screen import count
-from rota.cli.setting import say, topics
+from rota.cli.setting import topics
 from rota.cli.start import EARLIEST, LATEST, Start
 from rota.consumer.blocking import BlockingConsumer
 from rota.consumer.listener import RebalanceListener
-from rota.errors import Code, Interrupted, RecordError, RotaError, UnknownTopic
+from rota.errors import Code, GroupError, Interrupted, RecordError, RotaError, UnknownTopic
 from rota.model.offset import OffsetAndMetadata
 from rota.model.text import nearest
 from rota.model.topic import TopicPartition
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 
     from rota.consumer.record import ConsumerRecord, Records
 
-CONNECT = 10.0
-"""Seconds for the first answer: an address that is wrong should be said soon."""
+JOIN = 60.0
+"""Seconds for the group's first assignment."""
 PAUSE = 1.0
 COMMIT_EVERY = 5.0
 """Seconds, as Kafka's ``auto.commit.interval.ms``."""
@@ -50,14 +52,18 @@ def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
         given["partition.assignment.strategy"] = args.strategy
     _log()
     consumer = BlockingConsumer(given)
-    with consumer, _told(consumer) as told, _shown(args) as show:
+    told: list[int] = []
+    with consumer, _shown(args) as show:
         has_group = bool(given.get("group.id"))
         reader = Reader(args, consumer, show, has_group=has_group, commits=commits and has_group)
         try:
             reader.begin()
-            reader.read()
+            with _telling(consumer, told):
+                reader.read()
         except Interrupted:
             assert told, "nobody else wakes the consumer up"
+        except KeyboardInterrupt:  # before the reading has begun, or again: at once
+            raise
         except BaseException:
             with suppress(RotaError):  # the first error is the one to tell
                 reader.commit()
@@ -80,11 +86,10 @@ def _log() -> None:
 
 
 @contextmanager
-def _told(consumer: BlockingConsumer) -> Iterator[list[int]]:
+def _telling(consumer: BlockingConsumer, told: list[int]) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the reading, not the process: the group is to be left. A second
     Ctrl-C ends at once.
     """
-    told: list[int] = []
 
     def tell(number: int, _frame: FrameType | None) -> None:
         if told and number == signal.SIGINT:
@@ -94,7 +99,7 @@ def _told(consumer: BlockingConsumer) -> Iterator[list[int]]:
 
     before = [(number, signal.signal(number, tell)) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
-        yield told
+        yield
     finally:
         for number, handler in before:
             signal.signal(number, handler)
@@ -137,8 +142,10 @@ class Reader(RebalanceListener):
         self.total: int | None = args.max_messages
         self.ends: dict[TopicPartition, int] | None = None
         """With ``--to-end``: of the partitions that are not yet there."""
+        self._since: float | None = None if has_group else time.monotonic()
+        """When the last record came, or those before it could have; None: not yet of the group."""
         self._done: dict[TopicPartition, OffsetAndMetadata] = {}
-        """Printed, but not committed."""
+        """How far each partition that is read has been printed."""
         self._commit_at = time.monotonic() + COMMIT_EVERY
         layout = Layout(
             key=args.print_key,
@@ -181,14 +188,19 @@ class Reader(RebalanceListener):
             self.total = left if self.total is None else min(left, self.total)
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Tells who watches."""
+        """From now on records may come."""
+        self._since = time.monotonic()
         if not self.args.quiet:
             say(f"assigned: {_listed(partitions)}")
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """The last chance to commit."""
-        if partitions:
+        try:
             self.commit()
+        except GroupError as error:  # the group goes on all the same
+            say(f"not committed: {error}")
+        for each in partitions:
+            self._done.pop(each, None)
         if partitions and not self.args.quiet:
             say(f"revoked: {_listed(partitions)}")
 
@@ -202,23 +214,31 @@ class Reader(RebalanceListener):
 
     def read(self) -> None:
         """Until one of the ends that were asked for."""
-        args = self.args
-        last = time.monotonic()
+        begun = time.monotonic()
         while not self.is_over:
-            most = None if args.max_messages is None else args.max_messages - self.printed
-            quiet = time.monotonic() - last
-            if args.timeout is not None and quiet >= args.timeout:
+            left = self._patience(begun) - time.monotonic()
+            if left <= 0:
                 return
-            wait = PAUSE if args.timeout is None else min(PAUSE, args.timeout - quiet)
+            limit = self.args.max_messages
+            most = None if limit is None else limit - self.printed
             try:
-                records = self.consumer.poll(wait, max_records=most)
+                records = self.consumer.poll(min(PAUSE, left), max_records=most)
             except RecordError as error:
                 self._skip(error)
                 continue
             if records:
                 self._print(records)
-                last = time.monotonic()
+                self._since = time.monotonic()
             self._look(records)
+
+    def _patience(self, begun: float) -> float:
+        """Until when a record is waited for."""
+        timeout: float | None = self.args.timeout
+        if timeout is None:
+            return math.inf
+        if self._since is None:  # a group may take its time for the first rebalance
+            return begun + max(timeout, JOIN)
+        return self._since + timeout
 
     @property
     def is_over(self) -> bool:
@@ -238,8 +258,7 @@ class Reader(RebalanceListener):
             self._done[partition] = OffsetAndMetadata(last.offset + 1, "", last.leader_epoch)
         if self.commits and time.monotonic() >= self._commit_at:
             self._commit_at = time.monotonic() + COMMIT_EVERY
-            self.consumer.commit_async(self._done)
-            self._done = {}
+            self.consumer.commit_async(dict(self._done))
 
     def _wanted(self, records: Records) -> Iterable[ConsumerRecord]:
         """With ``--to-end``, what was there at the start."""
@@ -281,11 +300,10 @@ class Reader(RebalanceListener):
         """Stores how far the lines have got."""
         if not self.commits or not self._done:
             return
-        done, self._done = self._done, {}
         try:
-            self.consumer.commit_sync(done)
+            self.consumer.commit_sync(self._done)
         except Interrupted:  # it came when there was nothing left to interrupt
-            self.consumer.commit_sync(done)
+            self.consumer.commit_sync(self._done)
 
     def tell(self) -> None:
         """How much it was."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rich.table import Table
-
-from rota.cli.screen import console, count, empty_table, plain, ranges
+from rota.cli.screen import console, count, plain, print_table, ranges
 from rota.client.overview import CLASSIC, Overview, Present, Standing, labels
 from rota.model.topic import Partitions, TopicPartition, first_few
 from rota.sim.duration import written
@@ -21,23 +19,22 @@ KINDS = {
 
 def print_list(groups: Sequence[Overview]) -> None:
     """Groups in a table."""
-    screen = console()
     if not groups:
-        screen.print("no groups")
+        console().print("no groups")
         return
-    table = empty_table("group", "state", "type", "protocol", "strategy", "members")
-    table.columns[-1].justify = "right"
-    for each in groups:
-        members = UNKNOWN if each.members is None else str(len(each.members))
-        table.add_row(
-            plain(each.group),
+    rows = [
+        (
+            each.group,
             each.state or UNKNOWN,
             each.kind or CLASSIC,
-            plain(each.protocol_type or UNKNOWN),
-            plain(each.strategy or UNKNOWN),
-            members,
+            each.protocol_type or UNKNOWN,
+            each.strategy or UNKNOWN,
+            UNKNOWN if each.members is None else str(len(each.members)),
         )
-    screen.print(table)
+        for each in groups
+    ]
+    titles = ("group", "state", "type", "protocol", "strategy", "members")
+    print_table(titles, rows, {"members"})
 
 
 def print_group(group: Overview, standings: Sequence[Standing], *, full: bool) -> None:
@@ -47,12 +44,12 @@ def print_group(group: Overview, standings: Sequence[Standing], *, full: bool) -
     names = _names(group, full=full)
     if group.members:
         screen.print()
-        screen.print(_members(group.members, names))
+        _print_members(group.members, names)
         for line in _subscriptions(group.members, names):
             screen.print(plain(line))
     if standings:
         screen.print()
-        screen.print(_offsets(standings, names))
+        _print_offsets(standings, names)
         screen.print(_total(standings))
     else:
         screen.print("nothing is committed")
@@ -104,22 +101,24 @@ def _names(group: Overview, *, full: bool) -> dict[str, str]:
     return {each.id: each.id for each in members} if full else labels(members)
 
 
-def _members(members: Iterable[Present], names: Mapping[str, str]) -> Table:
+def _print_members(members: Iterable[Present], names: Mapping[str, str]) -> None:
     """Columns that say nothing are left out: a terminal is narrow."""
     listed = sorted(members, key=lambda each: names[each.id])
-    table = empty_table("member")
     clients = any(not names[each.id].startswith(each.client_id) for each in listed)
     racks = any(each.rack for each in listed)
-    for title in ["client id"] * clients + ["host"] + ["rack"] * racks:
-        table.add_column(title, overflow="fold")
-    table.add_column("load", justify="right")
-    table.add_column("partitions", overflow="fold")
-    for each in listed:
-        cells = [names[each.id]]
-        cells += [each.client_id] * clients + [each.host] + [each.rack or UNKNOWN] * racks
-        cells += [str(len(each.assigned)), _text(each.assigned)]
-        table.add_row(*map(plain, cells))
-    return table
+    titles = ["member", *["client id"] * clients, "host", *["rack"] * racks, "load", "partitions"]
+    rows = [
+        [
+            names[each.id],
+            *[each.client_id] * clients,
+            each.host,
+            *[each.rack or UNKNOWN] * racks,
+            str(len(each.assigned)),
+            _text(each.assigned),
+        ]
+        for each in listed
+    ]
+    print_table(titles, rows, {"load"})
 
 
 def _subscriptions(members: Sequence[Present], names: Mapping[str, str]) -> list[str]:
@@ -137,21 +136,21 @@ def _subscriptions(members: Sequence[Present], names: Mapping[str, str]) -> list
     ]
 
 
-def _offsets(standings: Iterable[Standing], names: Mapping[str, str]) -> Table:
-    table = empty_table("topic", "partition", "committed", "end", "lag", "behind", "owner")
-    for column in table.columns[1:-1]:
-        column.justify = "right"
-    for each in standings:
-        table.add_row(
-            plain(each.partition.topic),
+def _print_offsets(standings: Iterable[Standing], names: Mapping[str, str]) -> None:
+    titles = ("topic", "partition", "committed", "end", "lag", "behind", "owner")
+    rows = [
+        (
+            each.partition.topic,
             str(each.partition.partition),
             _number(None if each.committed is None else each.committed.offset),
             _number(each.end),
             _number(each.lag),
             UNKNOWN if each.lag is None else behind(each),
-            plain(names.get(each.owner or "", UNKNOWN)),
+            names.get(each.owner or "", UNKNOWN),
         )
-    return table
+        for each in standings
+    ]
+    print_table(titles, rows, titles[1:-1])
 
 
 def behind(standing: Standing) -> str:
@@ -194,30 +193,28 @@ def _text(partitions: Partitions) -> str:
 
 def print_lags(rows: Sequence[tuple[Overview, Sequence[Standing]]], *, full: bool) -> None:
     """Groups by their lag, each with its worst partition."""
-    screen = console()
     if not rows:
-        screen.print("no group has committed anything")
+        console().print("no group has committed anything")
         return
-    table = empty_table("group", "state", "members", "lag", "behind", "worst partition", "owner")
-    for column in table.columns[2:5]:
-        column.justify = "right"
-    for group, standings in rows:
-        worst = worst_of(standings)
-        names = _names(group, full=full)
-        ages = [each.age for each in standings if each.age is not None]
-        table.add_row(
-            plain(group.group),
-            group.state or UNKNOWN,
-            UNKNOWN if group.members is None else str(len(group.members)),
-            str(lag_of(standings)),
-            age_text(max(ages)) if ages else "0s" if worst is None else UNKNOWN,
-            plain(UNKNOWN if worst is None else f"{worst.partition} ({worst.lag})"),
-            plain(names.get(worst.owner or "", UNKNOWN) if worst is not None else UNKNOWN),
-        )
-    screen.print(table)
+    titles = ("group", "state", "members", "lag", "behind", "worst partition", "owner")
+    print_table(titles, [_lag_row(*row, full=full) for row in rows], titles[2:5])
     for group, standings in rows:
         for note in notes(group, standings) if group.members is not None else ():
-            screen.print(plain(f"note: {group.group}: {note}"))
+            console().print(plain(f"note: {group.group}: {note}"))
+
+
+def _lag_row(group: Overview, standings: Sequence[Standing], *, full: bool) -> tuple[str, ...]:
+    worst = worst_of(standings)
+    ages = [each.age for each in standings if each.age is not None]
+    return (
+        group.group,
+        group.state or UNKNOWN,
+        UNKNOWN if group.members is None else str(len(group.members)),
+        str(lag_of(standings)),
+        age_text(max(ages)) if ages else "0s" if worst is None else UNKNOWN,
+        UNKNOWN if worst is None else f"{worst.partition} ({worst.lag})",
+        UNKNOWN if worst is None else _names(group, full=full).get(worst.owner or "", UNKNOWN),
+    )
 
 
 def lag_of(standings: Iterable[Standing]) -> int:

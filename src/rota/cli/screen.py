@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 WIDE = 10_000
 NARROWEST = 100
+LONG = 200
+"""Rows of a table that is printed as it is."""
 
 
 class _Console(Console):
@@ -45,6 +48,35 @@ def empty_table(*titles: str) -> Table:
     for title in titles:
         table.add_column(title, overflow="fold")
     return table
+
+
+def print_table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str] = ()
+) -> None:
+    """A table without lines; columns with these titles are set right. A long one is not broken to
+    fit the terminal: that takes a second for every few hundred rows.
+    """
+    if len(rows) <= LONG:
+        table = empty_table(*titles)
+        for column in table.columns:
+            column.justify = "right" if column.header in numbers else "left"
+        for row in rows:
+            table.add_row(*map(plain, row))
+        console().print(table)
+        return
+    cells = [list(titles), *([plain(cell).plain for cell in row] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        padded = [
+            _padded(cell, width, right=title in numbers)
+            for cell, width, title in zip(row, widths, titles, strict=True)
+        ]
+        print("  ".join(padded).rstrip())  # noqa: T201
+
+
+def _padded(cell: str, width: int, *, right: bool) -> str:
+    blank = " " * (width - cell_len(cell))
+    return blank + cell if right else cell + blank
 
 
 def count(number: int, noun: str) -> str:

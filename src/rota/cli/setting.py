@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable
 
 from rota.errors import InputError
@@ -51,11 +50,6 @@ def given(args: argparse.Namespace) -> dict[str, object]:
     if not found.get("bootstrap.servers"):
         args.error("--bootstrap-servers HOST:PORT is needed, or bootstrap.servers in the settings")
     return found
-
-
-def say(text: str) -> None:
-    """Beside the output, so that it does not get into a file or a pipe."""
-    print(f"rota: {' '.join(text.split())}", file=sys.stderr)  # noqa: T201
 
 
 def topics(texts: Iterable[str]) -> list[str]:

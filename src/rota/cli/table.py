@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -36,7 +36,13 @@ def print_plan(
     screen.print()
     screen.print(_verdict(plan))
     _print_moves(screen, plan, names, plan.moved if everything else SHOWN_MOVES)
-    for note in plan.notes:
+    print_notes(plan.notes)
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """What a person should know."""
+    screen = console()
+    for note in notes:
         screen.print(f"note: {note}")
 
 

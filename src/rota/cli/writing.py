@@ -15,16 +15,14 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
+from rota.cli.bootstrap import CONNECT, say
 from rota.cli.line import Message, from_json
 from rota.cli.producer import configuration
 from rota.cli.screen import count
-from rota.cli.setting import say
 from rota.errors import AuthenticationFailed, Code, InputError, Unreachable
 from rota.model.naming import misname
 
 SPACES = {"\\t": "\t"}
-CONNECT = 10.0
-"""Seconds for the first answer: an address that is wrong should be said soon."""
 SHOWN = 3
 """How many failures are named."""
 

@@ -270,7 +270,7 @@ class Admin:
         }
 
     async def aged(
-        self, standings: Mapping[str, Sequence[Standing]], most: int | None = MOST_AGES
+        self, standings: Mapping[str, Sequence[Standing]], most: int = MOST_AGES
     ) -> dict[str, list[Standing]]:
         """The same with the age of the first unread record, for those with the largest lag."""
         lags = [
@@ -297,6 +297,27 @@ class Admin:
         ends = {p: each.end for p, each in behind.items() if each.end is not None}
         now = time.time_ns() // 1_000_000
         return await ages(offsets, ends, now, self._listed_offsets)
+
+    async def older(
+        self, standings: Mapping[str, Sequence[Standing]], age: int
+    ) -> dict[str, list[TopicPartition]]:
+        """In which partitions the first unread record is older than so many milliseconds: one
+        question, however many groups and partitions there are.
+        """
+        behind = [
+            (group, each.partition, each.committed.offset)
+            for group, listed in standings.items()
+            for each in listed
+            if each.committed is not None and each.lag is not None and each.lag > 0
+        ]
+        since = time.time_ns() // 1_000_000 - age
+        first = await self.at_time({place for _, place, _ in behind}, since)
+        found: dict[str, list[TopicPartition]] = {}
+        for group, place, offset in behind:
+            newer = first[place]
+            if newer is None or newer > offset:
+                found.setdefault(group, []).append(place)
+        return found
 
     # Topics
 

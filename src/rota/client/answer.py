@@ -83,6 +83,9 @@ class _Answer:
             keep &= ~drop[columns.batch]
         if not keep.all():
             columns = columns.only(keep)
+        offset = columns.offset
+        if (offset[1:] <= offset[:-1]).any():  # no broker sends that; nothing is handed out twice
+            columns = columns.only(np.append(True, offset[1:] > np.maximum.accumulate(offset)[:-1]))
         last = int(columns.offset.max(initial=-1))
         self.position = max(self.position, int(batches.last_offset.max()) + 1, last + 1)
         self.epoch = int(batches.leader_epoch[-1])

@@ -13,19 +13,17 @@ from rota.client.coordinator import Coordinator, Coordinators, name_of
 from rota.client.metadata import Metadata, Node
 from rota.client.peer import Peer
 from rota.client.refresh import Refresher
-from rota.client.retry import Backoff
+from rota.client.retry import Backoff, hopeless
 from rota.client.version import api_name
 from rota.errors import (
-    AuthenticationFailed,
     AuthorizationFailed,
     Code,
     InputError,
-    NotKafka,
+    Refused,
     RotaError,
     TimedOut,
     UnknownTopic,
     Unreachable,
-    Untrusted,
 )
 from rota.model.client import Address, ClientConfig
 from rota.model.topic import TopicPartition
@@ -267,9 +265,9 @@ class Client:
                 return found
             self._check_open()
             for error in failed:
-                if isinstance(error, AuthenticationFailed | InputError):
+                if isinstance(error, Refused | InputError):  # all brokers would say the same
                     raise error
-            if all(map(_hopeless, failed)) or asyncio.get_running_loop().time() >= deadline:
+            if all(map(hopeless, failed)) or asyncio.get_running_loop().time() >= deadline:
                 raise _together(failed)
 
     def _candidates(self) -> list[Peer]:
@@ -312,12 +310,6 @@ class Client:
         await asyncio.gather(*(each.close() for each in self._peers.values()))
 
 
-def _hopeless(error: RotaError) -> bool:
-    """Would the same come out of another try?"""
-    certain = isinstance(error, NotKafka) and error.certain
-    return certain or isinstance(error, AuthenticationFailed | InputError | Untrusted)
-
-
 def _together(failed: list[RotaError]) -> RotaError:
     """One error of many."""
     if len(failed) == 1:
@@ -325,4 +317,4 @@ def _together(failed: list[RotaError]) -> RotaError:
     text = f"no broker can be reached: {'; '.join(dict.fromkeys(map(str, failed)))}"
     kind = type(failed[0])
     same = all(type(each) is kind for each in failed)
-    return kind(text) if same and (kind is TimedOut or _hopeless(failed[0])) else Unreachable(text)
+    return kind(text) if same and (kind is TimedOut or hopeless(failed[0])) else Unreachable(text)

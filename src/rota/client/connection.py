@@ -36,6 +36,8 @@ FAREWELL: Final = 1.0
 """Seconds for what must still go out when a connection is closed."""
 SESSION: Final = (0.85, 0.95)
 """After such a part of the session's time a new login is due, as in Kafka (KIP-368)."""
+GRACE: Final = 0.2
+"""Seconds that a clock may be looked at too late."""
 NEVER: Final = float("inf")
 _NOTHING = memoryview(b"")
 _OTHER_PORT = (
@@ -103,6 +105,8 @@ class Connection(asyncio.BufferedProtocol):
         """What has come first, until it is known to be a broker's."""
         self._last = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
+        self._muted = 0.0
+        """Until then the broker does not read what is sent (KIP-219)."""
         self._expires = NEVER
         """When the broker wants a new login."""
         self._finishing = False
@@ -256,9 +260,10 @@ class Connection(asyncio.BufferedProtocol):
         data = write_request(head, request)
         pending = _Pending(api, version, self._count, deadline, self._loop)
         self._last = pending.sent
+        pending.deadline += max(0.0, self._muted - pending.sent)
         self._waiting.append(pending)
         self._transport.write(data)
-        self._watch(deadline)
+        self._watch(pending.deadline)
         return pending
 
     # What the loop tells
@@ -334,6 +339,8 @@ class Connection(asyncio.BufferedProtocol):
         except FormatError as error:
             pending.future.set_exception(FormatError(self._named(str(error))))
             raise
+        if throttled := getattr(response, "throttle_time_ms", 0):
+            self._muted = self._last + throttled / 1000
         pending.future.set_result(response)
 
     # Ends
@@ -398,8 +405,13 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_at(at, self._look)
 
     def _look(self) -> None:
-        self._timer = None
         now = self._loop.time()
+        due = now if self._timer is None else self._timer.when()
+        self._timer = None
+        if self._waiting and now - due > GRACE:
+            # the loop was at rest, or busy: what has come in meanwhile is read first
+            self._watch(now + GRACE)
+            return
         late = next((each for each in self._waiting if each.deadline <= now), None)
         if late is not None:
             waited = now - late.sent

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rota.client.connection import Connection
 from rota.client.metadata import Node
 from rota.client.peer import Peer
+from rota.client.retry import hopeless
 from rota.errors import AuthorizationFailed, Code, GroupError, TimedOut, Unreachable
 from rota.wire.api import Api
 from rota.wire.message import FindCoordinatorRequest, Message
@@ -96,9 +97,9 @@ class Coordinators:
             found = await self.find(group, deadline)
             try:
                 response = await found.send(api, request, deadline=deadline, most=most)
-            except Unreachable:
+            except Unreachable as error:
                 self.forget(group)
-                if loop.time() + pause >= deadline:
+                if hopeless(error) or loop.time() + pause >= deadline:
                     raise
                 await asyncio.sleep(pause)
                 continue

@@ -99,21 +99,24 @@ def request(
     max_bytes: int | None = None,
     max_wait: int | None = None,
 ) -> Fetch:
-    """A request for partitions of one broker.
+    """A request for partitions of one broker, in this order.
 
     :param max_bytes: what all of it may be, if not ``fetch.max.bytes``
     :param max_wait: milliseconds, if not ``fetch.max.wait.ms``
     """
     make = FetchRequest.FetchPartition
     most = config.max_partition_bytes
-    topics: dict[tuple[str, bytes], list[Message]] = {}
+    topics: list[Message] = []
     known: dict[tuple[object, int], Wanted] = {}
     for each in wanted:
         (name, number), topic_id, offset, epoch, last_epoch, limit = each
         known[name, number] = each
         if topic_id != NO_ID:
             known[topic_id, number] = each
-        topics.setdefault((name, topic_id), []).append(
+        if not topics or (topics[-1].topic, topics[-1].topic_id) != (name, topic_id):
+            # a topic may come more than once: brokers read in this order until the answer is full
+            topics.append(FetchRequest.FetchTopic(topic=name, topic_id=topic_id, partitions=[]))
+        topics[-1].partitions.append(
             make(
                 partition=number,
                 current_leader_epoch=epoch,
@@ -129,10 +132,7 @@ def request(
         isolation_level=int(config.committed_only),
         session_id=NO_SESSION,
         session_epoch=FULL,
-        topics=[
-            FetchRequest.FetchTopic(topic=name, topic_id=topic_id, partitions=partitions)
-            for (name, topic_id), partitions in topics.items()
-        ],
+        topics=topics,
         rack_id=config.rack or "",
     )
     return Fetch(known, message)

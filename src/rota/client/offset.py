@@ -202,32 +202,62 @@ async def _of_leaders(
 ) -> dict[TopicPartition, T]:
     """Asks all leaders at a time, and again those partitions that are led elsewhere by now."""
     found: dict[TopicPartition, T] = {}
+    trouble: dict[TopicPartition, object] = {}
     left = dict(whats)
     failures = 0
-    trouble: dict[TopicPartition, object] = {}
     while left:
-        topics = {each.topic for each in left}
-        if failures or not topics <= client.metadata.topics.keys():
-            await client.refresh(topics, deadline=deadline)
+        await _know(client, left, failures, trouble, deadline)
+        before = trouble
         groups, trouble = _by_leader(client, left)
         rounds = await asyncio.gather(
             *(ask(node, looks) for node, looks in groups.items()), return_exceptions=True
         )
         for looks, result in zip(groups.values(), rounds, strict=True):
-            if isinstance(result, Unreachable):
-                trouble |= dict.fromkeys(looks, result)
-            elif isinstance(result, BaseException):
-                raise result
-            else:
-                for error in result.refused.values():
-                    raise error
-                found |= result.found
-                trouble |= {each: result.again.get(each) for each in looks.keys() - result.found}
+            trouble |= _taken(looks, result, found, before)
         left = {each: whats[each] for each in trouble}
-        if left:
-            failures += 1
-            await _pause(client, failures, deadline, trouble)
+        failures += 1
     return {each: found[each] for each in whats}
+
+
+async def _know(
+    client: Client,
+    partitions: Iterable[TopicPartition],
+    failures: int,
+    trouble: Mapping[TopicPartition, object],
+    deadline: float,
+) -> None:
+    """Gets the metadata, if they are missing or were wrong: then after a pause."""
+    if failures:
+        pause = client.backoff.after(failures)
+        if asyncio.get_running_loop().time() + pause >= deadline:
+            raise _given_up(trouble)
+        await asyncio.sleep(pause)
+    topics = {each.topic for each in partitions}
+    if failures or not topics <= client.metadata.topics.keys():
+        try:
+            await client.refresh(topics, deadline=deadline)
+        except TimedOut as error:
+            if trouble:
+                raise _given_up(trouble) from error
+            raise
+
+
+def _taken(
+    looks: Mapping[TopicPartition, Look],
+    result: Round[T] | BaseException,
+    found: dict[TopicPartition, T],
+    before: Mapping[TopicPartition, object],
+) -> dict[TopicPartition, object]:
+    """Keeps what a leader has answered; gives those that are to be asked again, and why."""
+    if isinstance(result, Unreachable):
+        # what was answered before says more than that the time is up
+        return {each: before.get(each) or result for each in looks}
+    if isinstance(result, BaseException):
+        raise result
+    for error in result.refused.values():
+        raise error
+    found |= result.found
+    return {each: result.again.get(each) for each in looks if each not in result.found}
 
 
 def _by_leader(
@@ -250,20 +280,16 @@ def _by_leader(
     return groups, without
 
 
-async def _pause(
-    client: Client, failures: int, deadline: float, trouble: Mapping[TopicPartition, object]
-) -> None:
-    pause = client.backoff.after(failures)
-    if asyncio.get_running_loop().time() + pause < deadline:
-        return await asyncio.sleep(pause)
+def _given_up(trouble: Mapping[TopicPartition, object]) -> RotaError:
+    """The time is up; what is known of the reason."""
     unknown = [each for each, why in trouble.items() if why == Code.UNKNOWN_TOPIC_OR_PARTITION]
     if unknown:
         names = first_few([str(each) for each in unknown])
-        raise UnknownTopic(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {names}")
+        return UnknownTopic(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {names}")
     names = first_few([str(each) for each in trouble])
     why = next(iter(trouble.values()))
     last = f"error {why}" if isinstance(why, int) else str(why)
-    raise TimedOut(f"no offset of {names} in the time given; the last answer: {last}")
+    return TimedOut(f"no offset of {names} in the time given; the last answer: {last}")
 
 
 def _by_topic(

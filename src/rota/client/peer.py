@@ -7,7 +7,7 @@ import logging
 
 from rota.client.connection import Connection, Means
 from rota.client.retry import Backoff
-from rota.errors import RotaError, TimedOut, Unreachable
+from rota.errors import NotKafka, RotaError, TimedOut, Unreachable
 from rota.model.client import Address
 
 LOGGER = logging.getLogger("rota.client")
@@ -32,6 +32,8 @@ class Peer:
         self._pauses = Backoff.of(config.reconnect_backoff, config.reconnect_backoff_max)
         self._patience = Backoff.of(config.connect_timeout, config.connect_timeout_max)
         self._failures = 0
+        self._met = False
+        """It was a Kafka's once."""
         self._closed = False
         self.ready_at = 0.0
         """No try before this, by the loop's clock."""
@@ -74,15 +76,21 @@ class Peer:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self.ready_at - loop.time())
         patience = self._patience.after(self._failures + 1)
-        return await Connection.open(
-            self.address,
-            self._config,
-            loop.time() + max(patience, self._config.request_timeout / 1000),
-            name=self.name,
-            hint=self._hint,
-            patience=patience,
-            means=self._means,
-        )
+        try:
+            return await Connection.open(
+                self.address,
+                self._config,
+                loop.time() + max(patience, self._config.request_timeout / 1000),
+                name=self.name,
+                hint=self._hint,
+                patience=patience,
+                means=self._means,
+            )
+        except NotKafka as error:
+            if error.certain or not self._met:
+                raise
+            # a proxy in front of a dead broker takes a connection, and closes it or says nothing
+            raise Unreachable(f"{self.name}: the broker does not answer any more") from error
 
     def _opened(self, task: asyncio.Task[Connection]) -> None:
         self._opening = None
@@ -91,6 +99,7 @@ class Peer:
         error = task.exception()
         if error is None:
             self._connection, self._failures, self.problem = task.result(), 0, None
+            self._met = True
             return
         self._failures += 1
         pause = self._pauses.after(self._failures)

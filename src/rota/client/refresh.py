@@ -10,21 +10,12 @@ from types import MappingProxyType
 from typing import Protocol
 
 from rota.client.metadata import Metadata, merged, without
-from rota.client.retry import Backoff
-from rota.errors import (
-    AuthenticationFailed,
-    InputError,
-    RotaError,
-    TimedOut,
-    Unreachable,
-    Untrusted,
-)
+from rota.client.retry import Backoff, hopeless
+from rota.errors import RotaError, TimedOut, Unreachable
 from rota.model.client import ClientConfig
 from rota.wire.message import Message, MetadataRequest
 
 LOGGER = logging.getLogger("rota.client")
-
-
 REBOOTSTRAP_REQUIRED = 129
 """Kafka's code."""
 
@@ -196,13 +187,12 @@ class Refresher:
                 try:
                     watched = self._watched
                     await self.refresh(watched, loop.time() + patience, create=False)
-                except (AuthenticationFailed, Untrusted, InputError) as error:
-                    LOGGER.warning("the cluster's metadata is not renewed: %s", error)
-                    self._arm()  # no better at once: who needs it meets the error itself
-                    return
                 except RotaError as error:
                     self._failures += 1
                     LOGGER.warning("the cluster's metadata is not renewed: %s", error)
+                    if hopeless(error):
+                        self._arm()  # who needs it before meets the error itself
+                        return
                 else:
                     return
         finally:

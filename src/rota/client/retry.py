@@ -6,6 +6,8 @@ import math
 import random
 from dataclasses import dataclass
 
+from rota.errors import InputError, NotKafka, Refused, RotaError, Untrusted
+
 JITTER = 0.2
 """As much more or less than planned, so that clients that failed together do not come together."""
 
@@ -34,3 +36,11 @@ class Backoff:
         planned = self.first * math.pow(2, exponent)
         # chance against a stampede, not against a guess
         return min(self.most, planned * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311
+
+
+def hopeless(error: RotaError) -> bool:
+    """Would the same come out of another try? A login that is refused, a certificate that is not
+    trusted, a server that is no Kafka: the user must know, and the broker be left alone.
+    """
+    certain = isinstance(error, NotKafka) and error.certain
+    return certain or isinstance(error, Refused | InputError | Untrusted)

@@ -10,9 +10,16 @@ from typing import Self
 
 from rota.client.batch import Batch
 from rota.client.offset import ListedOffset
-from rota.consumer.consumer import CLOSE_TIMEOUT, Consumer, GroupMetadata
+from rota.consumer.consumer import (
+    CLOSE_TIMEOUT,
+    Consumer,
+    GivenOffsets,
+    GivenTimes,
+    GroupMetadata,
+    check_poll,
+)
 from rota.consumer.core import POLL_TIMEOUT, Place
-from rota.consumer.listener import CommitCallback, Offsets, RebalanceListener
+from rota.consumer.listener import CommitCallback, RebalanceListener
 from rota.consumer.privateloop import PrivateLoop
 from rota.consumer.record import ConsumerRecord, Records
 from rota.model.offset import OffsetAndMetadata
@@ -32,6 +39,10 @@ class BlockingConsumer:
     It is :class:`rota.Consumer`, method by method, with an event loop of its own, which runs in the
     calling thread while a call waits; only heartbeats have another thread. One thread at a time may
     use it, but for :meth:`wakeup`.
+
+    Partitions are :class:`rota.TopicPartition` or pairs like ``("orders", 0)``. Timeouts are in
+    seconds; None is ``default.api.timeout.ms``. Errors are in :mod:`rota.errors`; after one the
+    consumer can be used again, but for ``Fenced``.
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
@@ -55,20 +66,39 @@ class BlockingConsumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Reads these topics, or those whose whole name matches, together with the group."""
+        """Reads these topics, or those whose whole name matches, together with the group.
+
+        Takes the place of what was subscribed to before, listener included. The next polls join
+        the group; until then :attr:`assignment` is as it was. A topic that is missing is logged,
+        and read once it exists.
+
+        :param pattern: a regular expression of Python's; new topics are found when metadata are
+            renewed (``metadata.max.age.ms``)
+        :param listener: told of what comes and goes, inside polls
+        :raises InputError: neither is given, or both; no ``group.id``; partitions are assigned
+        """
         self._consumer.subscribe(topics, pattern=pattern, listener=listener)
 
     def assign(self, partitions: Iterable[Place]) -> None:
-        """Reads these partitions, whatever a group does."""
+        """Reads these partitions, whatever a group does; in place of those before.
+
+        It starts at what the group has committed, if there is a ``group.id``, else by
+        ``auto.offset.reset``. Partitions that stay go on where they are.
+
+        :raises InputError: topics are subscribed to
+        """
         self._consumer.assign(partitions)
 
     def unsubscribe(self) -> None:
-        """Reads nothing any more, and leaves the group."""
+        """Reads nothing any more, and leaves the group.
+
+        Commits first if that is automatic; the listener is told what is revoked.
+        """
         self._loop.run(self._consumer.unsubscribe())
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is read now."""
+        """What is read now: what the group has given, or what was assigned by hand."""
         return self._consumer.assignment
 
     @property
@@ -77,19 +107,45 @@ class BlockingConsumer:
         return self._consumer.subscription
 
     def poll(self, timeout: float = POLL_TIMEOUT, max_records: int | None = None) -> Records:
-        """Records as soon as there are some; none after so many seconds."""
+        """Records as soon as there are some; none after so many seconds.
+
+        Listeners and callbacks run in here. Rebalances are gone through in here, too: poll often,
+        at least every ``max.poll.interval.ms``. What is returned counts as handed out: the next
+        commit without offsets covers it.
+
+        :param timeout: 0: what is there
+        :param max_records: at most so many, in place of ``max.poll.records``
+        :raises InputError: there is nothing to read; another poll is under way
+        :raises RecordError: the next record cannot be decoded; seek behind it, or it comes again
+        :raises NoOffset: nothing says where to read, and ``auto.offset.reset`` is ``none``
+        :raises Unreachable: no broker was ever reached, for ``default.api.timeout.ms``
+        :raises GroupError: the group refuses this member: ``Fenced``, ``InconsistentProtocol``...
+        :raises Refused: no permission, a wrong password, an impossible name of a topic
+        :raises Interrupted: :meth:`wakeup` was called
+        """
+        check_poll(timeout, max_records)
         found = self._core.poll_now(partial(self._core.take, max_records))
         if found is not None:
             return self._core.intercepted(found)
         return self._loop.run(self._consumer.poll(timeout, max_records))
 
     def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
-        """The same in columns: all that has been fetched, a batch for each partition's answer."""
+        """The same in columns: all that has been fetched, a batch for each partition's answer.
+
+        ``max.poll.records``, interceptors and deserializers do not apply. A batch has NumPy arrays
+        of offsets and timestamps, lists of keys, values and headers, and ``to_arrow()``. Otherwise
+        as :meth:`poll`.
+        """
         found = self._core.poll_now(self._core.take_batches)
         return found or self._loop.run(self._consumer.poll_batches(timeout))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Record by record, until the consumer is closed; see :class:`rota.Consumer`."""
+        """Record by record, until the consumer is closed.
+
+        A commit without offsets covers what was handed out, the current record included, and not
+        the rest of the poll it came with; the same holds for automatic commits. A loop that is left
+        may be entered again: it goes on with the next record. Raises what :meth:`poll` raises.
+        """
         core = self._core
         flow = core.flow
         while not core.is_closed:
@@ -102,28 +158,60 @@ class BlockingConsumer:
             elif not core.is_closed:
                 self._loop.run(core.refill())
 
-    def commit_sync(self, offsets: Offsets | None = None, timeout: float | None = None) -> None:
-        """Stores offsets, and waits for it; those of all that was handed out, unless given."""
+    def commit_sync(
+        self, offsets: GivenOffsets | None = None, timeout: float | None = None
+    ) -> None:
+        """Stores offsets, and waits for it; those of all that was handed out, unless given.
+
+        Tries again what may pass, until the time is over. Callbacks of the asynchronous commits
+        before it have run when it returns.
+
+        :param offsets: where to read on: the offset behind the last record that was dealt with;
+            numbers, or :class:`rota.OffsetAndMetadata` with a note
+        :raises CommitFailed: the group has gone on without this member, or it has not joined;
+            says which deadline was missed, and what to set
+        :raises RebalanceInProgress: poll first
+        :raises GroupError: it was refused, or could not be stored in time
+        :raises Exception: what the callback of an earlier commit has raised
+        """
         self._loop.run(self._consumer.commit_sync(offsets, timeout))
 
     def commit_async(
-        self, offsets: Offsets | None = None, callback: CommitCallback | None = None
+        self, offsets: GivenOffsets | None = None, callback: CommitCallback | None = None
     ) -> None:
-        """Stores offsets without waiting for it, and without trying again."""
+        """Stores offsets without waiting for it, and without trying again.
+
+        Callbacks of commits that are through run in order, in the next call of poll, commit or
+        close. Without one, a failure is logged.
+
+        :param offsets: as in :meth:`commit_sync`
+        :param callback: called with the offsets, and with None or why they were not stored
+        """
         self._consumer.commit_async(offsets, callback)
 
     def committed(
         self, partitions: Iterable[Place], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has stored; None where nothing."""
+        """What the group has stored for any partitions; None where nothing.
+
+        :raises TimedOut: the coordinator gave no answer in time
+        :raises AuthorizationFailed: no permission for the group
+        """
         return self._loop.run(self._consumer.committed(partitions, timeout))
 
     def position(self, partition: Place, timeout: float | None = None) -> int:
-        """The offset of the next record to be handed out."""
+        """The offset of the next record to be handed out, also in the middle of a loop.
+
+        :raises InputError: the partition is not assigned
+        :raises TimedOut: nobody could say in time
+        """
         return self._loop.run(self._consumer.position(partition, timeout))
 
     def seek(self, partition: Place, offset: int | OffsetAndMetadata) -> None:
-        """Goes on at this offset."""
+        """Goes on at this offset, from the next poll on; what was fetched is dropped.
+
+        :raises InputError: the partition is not assigned, or the offset is negative
+        """
         self._consumer.seek(partition, offset)
 
     def seek_to_beginning(self, *partitions: Place) -> None:
@@ -135,7 +223,10 @@ class BlockingConsumer:
         self._consumer.seek_to_end(*partitions)
 
     def pause(self, *partitions: Place) -> None:
-        """Hands out nothing of these until they are resumed; they stay assigned."""
+        """Hands out nothing of these until they are resumed; they stay assigned.
+
+        Forgotten when a rebalance takes the partition away. Go on polling meanwhile.
+        """
         self._consumer.pause(*partitions)
 
     def resume(self, *partitions: Place) -> None:
@@ -148,7 +239,9 @@ class BlockingConsumer:
         return self._consumer.paused
 
     def lag(self, partition: Place) -> int | None:
-        """How many offsets lie behind the position, as the last fetch told; None if none did."""
+        """How many offsets lie between the position and the end, as the last fetch told; None if
+        none did. Asks nobody.
+        """
         return self._consumer.lag(partition)
 
     def beginning_offsets(
@@ -164,9 +257,14 @@ class BlockingConsumer:
         return self._loop.run(self._consumer.end_offsets(partitions, timeout))
 
     def offsets_for_times(
-        self, times: Mapping[TopicPartition, int], timeout: float | None = None
+        self, times: GivenTimes, timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record of each partition from a time on (ms since 1970); None if none is."""
+        """The first record of each partition from a time on (ms since 1970); None if none is.
+
+        :raises InputError: a time is negative
+        :raises UnknownTopic: there is no such partition
+        :raises TimedOut: not all leaders have answered in time
+        """
         return self._loop.run(self._consumer.offsets_for_times(times, timeout))
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
@@ -174,7 +272,7 @@ class BlockingConsumer:
         return self._loop.run(self._consumer.partitions_for(topic, timeout))
 
     def topics(self, timeout: float | None = None) -> dict[str, int]:
-        """All topics, with how many partitions they have."""
+        """All topics that may be seen, the broker's own too, with how many partitions they have."""
         return self._loop.run(self._consumer.topics(timeout))
 
     @property
@@ -183,15 +281,30 @@ class BlockingConsumer:
         return self._consumer.group_metadata
 
     def enforce_rebalance(self, reason: str = "the application asks for it") -> None:
-        """The next poll joins the group again."""
+        """The next poll joins the group again, though nothing has changed.
+
+        For a strategy whose answer depends on more than the members' topics.
+
+        :param reason: for the broker's log
+        """
         self._consumer.enforce_rebalance(reason)
 
     def wakeup(self) -> None:
-        """Ends what is waited for by :class:`rota.errors.Interrupted`; for any thread."""
+        """Ends what the application waits for by :class:`rota.errors.Interrupted`, or the next
+        that it would wait for. For any thread, and for signal handlers.
+        """
         self._consumer.wakeup()
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Commits if that is automatic, leaves the group, closes connections."""
+        """Commits if that is automatic, leaves the group, closes connections.
+
+        The listener is told what is revoked. A static member does not leave: its partitions wait
+        for it until the session ends. A second call does nothing.
+
+        :param timeout: how long commit and good-bye may take; then everything is closed all the
+            same
+        :raises Exception: what a listener or a callback has raised, after all is closed
+        """
         if not self._core.is_closing:
             try:
                 self._loop.run(self._consumer.close(timeout))

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from rota.client.answer import PORTION, read
 from rota.client.batch import Batch
 from rota.client.fetch import Fetched
+from rota.consumer.entry import Position
 from rota.consumer.making import Deserializer, make
-from rota.consumer.position import Position, Positions, missing
+from rota.consumer.position import Positions
 from rota.consumer.record import ConsumerRecord, Records
+from rota.consumer.verdict import missing
 from rota.errors import RecordError
 from rota.model.client import ReadConfig
 from rota.model.offset import NO_EPOCH
@@ -251,7 +253,6 @@ class Buffer:
     def _stumble(self, waiting: Waiting) -> None:
         """Lets the others go on, for this one waits for the application."""
         partition = waiting.partition
-        self._positions[partition].stuck = True
         own = [each for each in self._queue if getattr(each, "partition", None) == partition]
         others = [each for each in self._queue if getattr(each, "partition", None) != partition]
         self._queue = deque(others + own)

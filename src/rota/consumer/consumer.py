@@ -6,11 +6,11 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
 from rota.client.batch import Batch
 from rota.client.offset import EARLIEST, LATEST, ListedOffset, list_offsets
-from rota.consumer.core import POLL_TIMEOUT, Core, Place
+from rota.consumer.core import POLL_TIMEOUT, Core, Place, place
 from rota.consumer.listener import CommitCallback, Offsets, RebalanceListener
 from rota.consumer.membership import SILENT, Caller, call_here
 from rota.consumer.record import ConsumerRecord, Records
@@ -21,6 +21,11 @@ from rota.model.topic import TopicPartition
 
 CLOSE_TIMEOUT = 30.0
 """Seconds, as in Kafka."""
+
+GivenOffsets: TypeAlias = (
+    Mapping[TopicPartition, OffsetAndMetadata | int] | Mapping[Place, OffsetAndMetadata | int]
+)
+GivenTimes: TypeAlias = Mapping[TopicPartition, int] | Mapping[Place, int]
 
 
 class GroupMetadata(NamedTuple):
@@ -44,8 +49,12 @@ class Consumer:
                 ...
 
     Records are fetched and decoded in the event loop. Heartbeats have a thread of their own, so
-    code that blocks the loop keeps the membership for ``max.poll.interval.ms``. All other methods
-    belong to the loop; :meth:`wakeup` may be called from any thread.
+    code that blocks the loop keeps the membership for ``max.poll.interval.ms``. All methods belong
+    to the loop, but :meth:`wakeup`, which may be called from any thread.
+
+    Partitions are :class:`rota.TopicPartition` or pairs like ``("orders", 0)``. Timeouts are in
+    seconds; None is ``default.api.timeout.ms``. Errors are in :mod:`rota.errors`; after one the
+    consumer can be used again, but for ``Fenced``.
     """
 
     def __init__(self, config: Mapping[str, object], *, call: Caller = call_here) -> None:
@@ -68,11 +77,21 @@ class Consumer:
     ) -> None:
         """Reads these topics, or those whose whole name matches, together with the group.
 
+        Takes the place of what was subscribed to before, listener included. The next polls join
+        the group; until then :attr:`assignment` is as it was. A topic that is missing is logged,
+        and read once it exists.
+
+        :param pattern: a regular expression of Python's; new topics are found when metadata are
+            renewed (``metadata.max.age.ms``)
+        :param listener: told of what comes and goes, inside polls
         :raises InputError: neither is given, or both; no ``group.id``; partitions are assigned
         """
         self.core.check_open()
         membership = self.core.need_group("subscribe")
         names = (topics,) if isinstance(topics, str) else tuple(topics)
+        for name in names:
+            if not isinstance(name, str):
+                raise InputError(f"subscribe: {name!r} is no topic's name")
         if bool(names) == (pattern is not None):
             raise InputError("subscribe: give topics or a pattern; unsubscribe() ends both")
         if self.core.assigned:
@@ -83,17 +102,23 @@ class Consumer:
         self.core.is_subscribed = True
 
     def assign(self, partitions: Iterable[Place]) -> None:
-        """Reads these partitions, whatever a group does.
+        """Reads these partitions, whatever a group does; in place of those before.
+
+        It starts at what the group has committed, if there is a ``group.id``, else by
+        ``auto.offset.reset``. Partitions that stay go on where they are.
 
         :raises InputError: topics are subscribed to
         """
         self.core.check_open()
         if self.core.is_subscribed:
             raise InputError("assign: topics are subscribed to; unsubscribe() first")
-        self.core.assign(frozenset(TopicPartition(*each) for each in partitions))
+        self.core.assign(frozenset(place("assign", each) for each in partitions))
 
     async def unsubscribe(self) -> None:
-        """Reads nothing any more, and leaves the group."""
+        """Reads nothing any more, and leaves the group.
+
+        Commits first if that is automatic; the listener is told what is revoked.
+        """
         self.core.check_open()
         if self.core.assigned:
             self.assign(())
@@ -102,7 +127,7 @@ class Consumer:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is read now."""
+        """What is read now: what the group has given, or what was assigned by hand."""
         return self.core.assignment
 
     @property
@@ -118,25 +143,39 @@ class Consumer:
         """Records as soon as there are some; none after so many seconds.
 
         Listeners and callbacks run in here. Rebalances are gone through in here, too: poll often,
-        at least every ``max.poll.interval.ms``.
+        at least every ``max.poll.interval.ms``. What is returned counts as handed out: the next
+        commit without offsets covers it.
 
+        :param timeout: 0: what is there
         :param max_records: at most so many, in place of ``max.poll.records``
+        :raises InputError: there is nothing to read; another poll is under way
+        :raises RecordError: the next record cannot be decoded; seek behind it, or it comes again
+        :raises NoOffset: nothing says where to read, and ``auto.offset.reset`` is ``none``
+        :raises Unreachable: no broker was ever reached, for ``default.api.timeout.ms``
+        :raises GroupError: the group refuses this member: ``Fenced``, ``InconsistentProtocol``...
+        :raises Refused: no permission, a wrong password, an impossible name of a topic
+        :raises Interrupted: :meth:`wakeup` was called
         """
+        check_poll(timeout, max_records)
         found = await self.core.poll(timeout, partial(self.core.take, max_records))
         return Records({}) if found is None else self.core.intercepted(found)
 
     async def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
         """The same in columns: all that has been fetched, a batch for each partition's answer.
 
-        ``max.poll.records``, interceptors and deserializers do not apply.
+        ``max.poll.records``, interceptors and deserializers do not apply. A batch has NumPy arrays
+        of offsets and timestamps, lists of keys, values and headers, and ``to_arrow()``. Otherwise
+        as :meth:`poll`.
         """
+        check_poll(timeout)
         return await self.core.poll(timeout, self.core.take_batches) or []
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Record by record, until the consumer is closed.
 
-        A commit without offsets covers what was handed out. A loop that is left may be entered
-        again: it goes on with the next record.
+        A commit without offsets covers what was handed out, the current record included, and not
+        the rest of the poll it came with; the same holds for automatic commits. A loop that is left
+        may be entered again: it goes on with the next record. Raises what :meth:`poll` raises.
         """
         flow = self.core.flow
         while not self.core.is_closed:
@@ -148,23 +187,34 @@ class Consumer:
     # Committing
 
     async def commit_sync(
-        self, offsets: Offsets | None = None, timeout: float | None = None
+        self, offsets: GivenOffsets | None = None, timeout: float | None = None
     ) -> None:
         """Stores offsets, and waits for it; those of all that was handed out, unless given.
 
-        :raises CommitFailed: the group has gone on without this member
+        Tries again what may pass, until the time is over. Callbacks of the asynchronous commits
+        before it have run when it returns.
+
+        :param offsets: where to read on: the offset behind the last record that was dealt with;
+            numbers, or :class:`rota.OffsetAndMetadata` with a note
+        :raises CommitFailed: the group has gone on without this member, or it has not joined;
+            says which deadline was missed, and what to set
         :raises RebalanceInProgress: poll first
+        :raises GroupError: it was refused, or could not be stored in time
+        :raises Exception: what the callback of an earlier commit has raised
         """
         self.core.need_group("commit_sync")
         await self.core.commit(checked(offsets), timeout)
 
     def commit_async(
-        self, offsets: Offsets | None = None, callback: CommitCallback | None = None
+        self, offsets: GivenOffsets | None = None, callback: CommitCallback | None = None
     ) -> None:
         """Stores offsets without waiting for it, and without trying again.
 
         Callbacks of commits that are through run in order, in the next call of poll, commit or
         close. Without one, a failure is logged.
+
+        :param offsets: as in :meth:`commit_sync`
+        :param callback: called with the offsets, and with None or why they were not stored
         """
         membership = self.core.need_group("commit_async")
         membership.commit_async(checked(offsets), callback)
@@ -173,15 +223,19 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[Place], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has stored; None where nothing."""
+        """What the group has stored for any partitions; None where nothing.
+
+        :raises TimedOut: the coordinator gave no answer in time
+        :raises AuthorizationFailed: no permission for the group
+        """
         self.core.need_group("committed")
-        wanted = [TopicPartition(*one) for one in partitions]
+        wanted = [place("committed", one) for one in partitions]
         return await self.core.fetch_committed(wanted, timeout)
 
     # Positions
 
     async def position(self, partition: Place, timeout: float | None = None) -> int:
-        """The offset of the next record to be handed out.
+        """The offset of the next record to be handed out, also in the middle of a loop.
 
         :raises InputError: the partition is not assigned
         :raises TimedOut: nobody could say in time
@@ -189,12 +243,15 @@ class Consumer:
         [at] = self.core.of_assignment("position", [partition])
         deadline = self.core.deadline(timeout)
         while at not in (found := self.core.consumed()):
-            await self.core.attend()
+            self.core.advance()
             await self.core.fetcher.wait_for_positions([at], deadline)
         return found[at].offset
 
     def seek(self, partition: Place, offset: int | OffsetAndMetadata) -> None:
-        """Goes on at this offset."""
+        """Goes on at this offset, from the next poll on; what was fetched is dropped.
+
+        :raises InputError: the partition is not assigned, or the offset is negative
+        """
         [at] = self.core.of_assignment("seek", [partition])
         wanted = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
         self.core.flow.drop([at])
@@ -221,7 +278,10 @@ class Consumer:
             seek(tuple(wanted))
 
     def pause(self, *partitions: Place) -> None:
-        """Hands out nothing of these until they are resumed; they stay assigned."""
+        """Hands out nothing of these until they are resumed; they stay assigned.
+
+        Forgotten when a rebalance takes the partition away. Go on polling meanwhile.
+        """
         self.core.fetcher.pause(self.core.of_assignment("pause", partitions))
 
     def resume(self, *partitions: Place) -> None:
@@ -234,7 +294,9 @@ class Consumer:
         return frozenset(self.core.fetcher.paused)
 
     def lag(self, partition: Place) -> int | None:
-        """How many offsets lie behind the position, as the last fetch told; None if none did."""
+        """How many offsets lie between the position and the end, as the last fetch told; None if
+        none did. Asks nobody.
+        """
         [at] = self.core.of_assignment("lag", [partition])
         fetched, known = self.core.fetcher.position(at), self.core.fetcher.lag(at)
         if fetched is None or known is None:
@@ -247,35 +309,46 @@ class Consumer:
         self, partitions: Iterable[Place], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
-        return await self._ends(partitions, EARLIEST, timeout)
+        return await self._ends("beginning_offsets", partitions, EARLIEST, timeout)
 
     async def end_offsets(
         self, partitions: Iterable[Place], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset behind the last record of each; under ``read_committed``, of the stable."""
-        return await self._ends(partitions, LATEST, timeout)
+        return await self._ends("end_offsets", partitions, LATEST, timeout)
 
     async def offsets_for_times(
-        self, times: Mapping[TopicPartition, int], timeout: float | None = None
+        self, times: GivenTimes, timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record of each partition from a time on (ms since 1970); None if none is."""
-        return await self._list({TopicPartition(*at): time for at, time in times.items()}, timeout)
+        """The first record of each partition from a time on (ms since 1970); None if none is.
+
+        :raises InputError: a time is negative
+        :raises UnknownTopic: there is no such partition
+        :raises TimedOut: not all leaders have answered in time
+        """
+        wanted = {place("offsets_for_times", at): time for at, time in times.items()}
+        for at, time in wanted.items():
+            if time < 0:
+                raise InputError(f"offsets_for_times: {time} of {at} is before 1970")
+        return await self._list(wanted, timeout)
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
         """The numbers of a topic's partitions; none if there is no such topic."""
+        self.core.check_open()
         found = await self.core.client.refresh((topic,), deadline=self.core.deadline(timeout))
         known = found.topics.get(topic)
         return () if known is None else tuple(range(len(known.partitions)))
 
     async def topics(self, timeout: float | None = None) -> dict[str, int]:
-        """All topics, with how many partitions they have."""
+        """All topics that may be seen, the broker's own too, with how many partitions they have."""
+        self.core.check_open()
         found = await self.core.client.refresh(None, deadline=self.core.deadline(timeout))
         return {name: len(topic.partitions) for name, topic in sorted(found.topics.items())}
 
     async def _ends(
-        self, partitions: Iterable[Place], which: int, timeout: float | None
+        self, name: str, partitions: Iterable[Place], which: int, timeout: float | None
     ) -> dict[TopicPartition, int]:
-        found = await self._list({TopicPartition(*one): which for one in partitions}, timeout)
+        found = await self._list({place(name, one): which for one in partitions}, timeout)
         return {at: listed.offset for at, listed in found.items() if listed is not None}
 
     async def _list(
@@ -301,7 +374,12 @@ class Consumer:
             )
 
     def enforce_rebalance(self, reason: str = "the application asks for it") -> None:
-        """The next poll joins the group again."""
+        """The next poll joins the group again, though nothing has changed.
+
+        For a strategy whose answer depends on more than the members' topics.
+
+        :param reason: for the broker's log
+        """
         self.core.need_group("enforce_rebalance").driver.tell(RejoinAsked(reason))
 
     def wakeup(self) -> None:
@@ -313,7 +391,15 @@ class Consumer:
     # The end
 
     async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Commits if that is automatic, leaves the group, closes connections."""
+        """Commits if that is automatic, leaves the group, closes connections.
+
+        The listener is told what is revoked. A static member does not leave: its partitions wait
+        for it until the session ends. A second call does nothing.
+
+        :param timeout: how long commit and good-bye may take; then everything is closed all the
+            same
+        :raises Exception: what a listener or a callback has raised, after all is closed
+        """
         await self.core.close(timeout)
 
     async def __aenter__(self) -> Self:
@@ -328,7 +414,15 @@ class Consumer:
         await self.close()
 
 
-def checked(offsets: Offsets | None) -> Offsets | None:
+def check_poll(timeout: float, max_records: int | None = None) -> None:
+    """:raises InputError: so long cannot be waited, or nothing is wanted"""
+    if not timeout >= 0:
+        raise InputError(f"poll: timeout {timeout} is less than no time")
+    if max_records is not None and max_records < 1:
+        raise InputError(f"poll: max_records {max_records} is less than one record")
+
+
+def checked(offsets: GivenOffsets | None) -> Offsets | None:
     """Offsets as an application gives them: numbers are taken, too.
 
     :raises InputError: something else is given; names its partition
@@ -336,8 +430,8 @@ def checked(offsets: Offsets | None) -> Offsets | None:
     if offsets is None:
         return None
     found: dict[TopicPartition, OffsetAndMetadata] = {}
-    for place, offset in offsets.items():
-        at = TopicPartition(*place)
+    for partition, offset in offsets.items():
+        at = place("commit", partition)
         if isinstance(offset, OffsetAndMetadata):
             found[at] = offset
         elif isinstance(offset, int):

@@ -25,6 +25,7 @@ from rota.member.refusal import code_name
 from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import FetchOffsetsReply
 from rota.model.request import FetchOffsets
+from rota.model.text import shortened
 from rota.model.topic import TopicPartition
 
 FOREVER = float("inf")
@@ -88,8 +89,8 @@ class Core:
 
     def assign(self, wanted: frozenset[TopicPartition]) -> None:
         """Reads these, by the application's own will."""
+        self._commit_assigned()  # first, for it covers what was handed out of what is dropped
         self.flow.drop(self.assigned - wanted)
-        self._commit_assigned()
         self.assigned = wanted
         with self.lock():
             self.fetcher.assign(tuple(sorted(wanted)))
@@ -99,7 +100,7 @@ class Core:
         """Leaves the group, and waits until the listener has heard of it."""
         membership = self.membership
         assert membership is not None
-        self.flow.drain()
+        self.flow.stop()  # not drained: the last commit covers what was handed out
         membership.driver.tell(Unsubscribed())
         machine = membership.driver.machine
         while True:
@@ -107,6 +108,7 @@ class Core:
             if not machine.is_unsubscribing:
                 break
             await self.bell.wait(FOREVER, lambda: membership.is_due)
+        self.flow.drain()
         self.is_subscribed = False
 
     # Polling
@@ -120,6 +122,8 @@ class Core:
     async def poll(self, timeout: float, take: Callable[[], T | None]) -> T | None:
         """Takes as soon as there is something to take; None if that takes too long."""
         with self._alone():
+            if not (self.is_subscribed or self.assigned):
+                raise InputError("poll: nothing to read: subscribe or assign first")
             loop = asyncio.get_running_loop()
             deadline = loop.time() + timeout
             self._tell_poll(PollBegan())
@@ -159,16 +163,21 @@ class Core:
     def take(self, max_records: int | None = None) -> Records | None:
         """What may be handed out now, if anything; first what is left of a loop."""
         most = self.settings.read.max_records if max_records is None else max_records
-        return self.flow.drain() or self.fetcher.take(most) or None
+        return self.flow.take(most) or self.fetcher.take(most) or None
 
     def intercepted(self, records: Records) -> Records:
-        """What the interceptors let the application see."""
-        for interceptor in self.settings.interceptors:
-            records = told("on_consume", interceptor.on_consume, records) or records
+        """What the interceptors let the application see; they have seen what a loop left."""
+        for interceptor in () if records is self.flow.left else self.settings.interceptors:
+            seen = told("on_consume", interceptor.on_consume, records)
+            records = records if seen is None else seen
         return records
 
     def take_batches(self) -> list[Batch] | None:
         """The same in columns."""
+        if unread := self.flow.unread():  # of a loop that was left: they come again, in columns
+            self.flow.drain()
+            for at, offset in unread.items():
+                self.fetcher.seek(at, offset)
         return self.fetcher.take_batches() or None
 
     # Committing
@@ -205,12 +214,19 @@ class Core:
 
     async def attend(self) -> None:
         """Does what waits to be done, and starts what can be started."""
-        self.check_interrupted()
-        self.topics.check()
         if self.membership is not None:
             await self.membership.attend()
         if self.assigned:
             self._commit_if_due()
+        self.advance()
+
+    def advance(self) -> None:
+        """Starts what can be started: look-ups of topics and positions, fetches.
+
+        :raises RotaError: something stands in the way of it
+        """
+        self.check_interrupted()
+        self.topics.check()
         self.topics.advance()
         self.fetcher.advance()
 
@@ -249,7 +265,7 @@ class Core:
         :raises InputError: one of them is not read by this consumer
         """
         self.check_open()
-        wanted = [TopicPartition(*each) for each in partitions]
+        wanted = [place(name, each) for each in partitions]
         assigned = self.assignment
         for each in wanted:
             if each not in assigned:
@@ -296,7 +312,11 @@ class Core:
         membership, member = self.membership, self.settings.member
         assert membership is not None
         assert member is not None
-        request = FetchOffsets(group=member.group, partitions=tuple(partitions))
+        request = FetchOffsets(
+            group=member.group,
+            partitions=tuple(partitions),
+            stable=True,  # what an open transaction is about to commit is waited for (KIP-447)
+        )
         reply = await membership.driver.ask(request, timeout=timeout)
         assert isinstance(reply, FetchOffsetsReply)
         if reply.code == Code.GROUP_AUTHORIZATION_FAILED:
@@ -334,7 +354,7 @@ class Core:
         if self.is_closing:
             return
         self.is_closing = True
-        self.flow.drain()
+        self.flow.stop()  # not drained: the last commit covers what was handed out
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._set_closed)
             for interceptor in self.settings.interceptors:
@@ -348,6 +368,7 @@ class Core:
 
     def _set_closed(self) -> None:
         self.is_closed = True
+        self.assigned = frozenset()
 
     async def _say_goodbye(self, membership: Membership, timeout: float) -> None:
         if not membership.driver.is_started:
@@ -370,6 +391,21 @@ class Core:
                     await self.bell.wait(deadline, lambda: membership.is_due)
         if error is not None:
             raise error
+
+
+def place(name: str, given: object) -> TopicPartition:
+    """A partition as an application names it, in a call.
+
+    :raises InputError: it is none
+    """
+    match given:
+        case (str(topic), int(number)):
+            return TopicPartition(topic, number)
+        case _:
+            raise InputError(
+                f"{name}: {shortened(repr(given))[1:-1]} is no partition: give "
+                "rota.TopicPartition(topic, number), or a pair like it"
+            )
 
 
 def _closing(interceptor: ConsumerInterceptor) -> Callable[[None], None]:

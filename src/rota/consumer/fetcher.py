@@ -1,53 +1,45 @@
 """Fetches what is assigned, ahead of the application, and finds out where to begin.
 
-There is one Fetch under way for each broker, and the next is sent as soon as its answer is in,
+One or two Fetches are under way for each broker, and the next is sent as soon as an answer is in,
 before that is decoded. What waits is bounded: a partition is asked for again while not more than
-``max.partition.fetch.bytes`` of it wait, and nobody is while ``fetch.max.bytes`` wait in all. An
-answer may have ``fetch.max.bytes``, shared by the brokers, so that in the worst case there are
+``max.partition.fetch.bytes`` of it wait, and nobody is while ``fetch.max.bytes`` wait in all. What
+is under way shares ``fetch.max.bytes`` among its Fetches. So there are never more bytes than
 
-    2 x fetch.max.bytes, or partitions x 2 x max.partition.fetch.bytes if that is less,
+    2 x fetch.max.bytes, or 2 x max.partition.fetch.bytes x partitions if that is less,
 
-as they came from the brokers, and the one answer that is decoded. A record batch that is larger
-than the limits comes all the same, alone.
-
-Fetches have a connection of their own to each broker: a broker answers the requests of a connection
-one after the other, and what is looked up should not wait for the end of a long poll.
+as they came from the brokers, beside the answer that is being handed out, of which 16 MiB are
+decoded at a time. Two things come on top: a record batch that is larger than a limit comes all the
+same, and with so many brokers that ``fetch.max.bytes`` has not ``max.partition.fetch.bytes`` for
+two Fetches of each, every Fetch may bring that much.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
 from rota.client.batch import Batch
 from rota.client.cluster import Client
-from rota.client.connection import Connection
-from rota.client.fetch import Fetch, Fetched, Wanted, request
 from rota.client.metadata import Metadata
 from rota.client.offset import EARLIEST, LATEST
-from rota.client.peer import Peer
 from rota.client.refusal import AGAIN, refusal
 from rota.consumer.buffer import Buffer
+from rota.consumer.entry import Leader, Position, Stage
+from rota.consumer.lane import Lanes
 from rota.consumer.lookup import AskCommitted, Lookup
 from rota.consumer.making import Deserializer
-from rota.consumer.position import Leader, Position, Positions, Stage, Ticket, Want
-from rota.consumer.reach import reach
+from rota.consumer.position import Positions
 from rota.consumer.record import Records
-from rota.consumer.verdict import Verdict
-from rota.errors import RotaError, TimedOut, Unreachable
+from rota.errors import Code, TimedOut
 from rota.model import client as model
 from rota.model.client import ReadConfig
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition, first_few
-from rota.wire.api import Api
-from rota.wire.message import NO_ID, Message
 
-USE = "fetch"
-"""What the connections are for."""
-HURRY = 20
-"""Milliseconds that a Fetch may wait while others of its broker's partitions will soon be ready."""
+LOGGER = logging.getLogger("rota.consumer")
 
 
 class Fetcher:
@@ -86,14 +78,17 @@ class Fetcher:
         self._lookup = Lookup(
             client, config, self._positions, self._buffer, committed=committed, done=self._done
         )
+        self._lanes = Lanes(
+            client, config, self._positions, self._buffer, self._lookup, done=self._done
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._metadata: Metadata | None = None
-        self._busy: set[int] = set()
-        """Brokers with a Fetch under way, or to which a connection is opened."""
         self._waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._changed = False
         """There may be something to start."""
+        self._missing: set[TopicPartition] = set()
+        """Those that do not exist, as the log says."""
         self._refresh_at = 0.0
         self._refreshes = 0
         self._refreshing = False
@@ -147,6 +142,7 @@ class Fetcher:
 
     def _restart(self) -> None:
         self._buffer.tidy()
+        self._lanes.restart()
         self._changed = True
 
     # What is there
@@ -231,6 +227,7 @@ class Fetcher:
             self._timer.cancel()
         if self._renewed in self._client.on_metadata:
             self._client.on_metadata.remove(self._renewed)
+        self._lanes.close()
         await self._lookup.close()
         self._positions.assign(())
         self._buffer.tidy()
@@ -249,15 +246,19 @@ class Fetcher:
         if self._client.metadata is not self._metadata:
             self._learn(self._client.metadata)
         self._lookup.start(loop, now)
-        self._fetch(loop, now)
+        self._lanes.start(loop, now)
         self._refresh(loop, now)
         self._set_timer(loop, now)
 
     def _drained(self) -> None:
         """A partition has room: ask for more, before the next answer is decoded."""
         self._changed = True
-        if self._loop is not None and self._loop.is_running():
+        if self._loop is None or self._closed:
+            return
+        if self._loop.is_running():
             self.advance()
+        else:  # the rest can wait until it does
+            self._lanes.start(self._loop, self._loop.time())
 
     def _done(self) -> None:
         """Something has changed."""
@@ -293,6 +294,21 @@ class Fetcher:
                 concerned = [e.partition for e in self._positions if e.partition.topic == topic]
                 error = refusal(known.error, concerned[0], "to look up")
                 self._buffer.add_trouble(error, *concerned)
+        self._warn(metadata)
+
+    def _warn(self, metadata: Metadata) -> None:
+        """Says once of each partition that it is waited for: its name may be a mistake."""
+        missing = {e.partition for e in self._positions if e.leader is None}
+        for each in sorted(missing - self._missing):
+            known = metadata.topics.get(each.topic)
+            if known is not None and known.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                LOGGER.warning("there is no topic %r: %s waits for it", each.topic, each)
+            elif known is not None and not known.error and each.partition >= len(known.partitions):
+                count = len(known.partitions)
+                LOGGER.warning("there is no partition %s: %s has %d", each, each.topic, count)
+            else:
+                missing.discard(each)
+        self._missing = missing
 
     def _refresh(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         """Asks for metadata as long as somebody has no leader: less and less often."""
@@ -302,7 +318,7 @@ class Fetcher:
             self._refreshes += 1
             self._refresh_at = now + self._client.backoff.after(self._refreshes)
             topics = {e.partition.topic for e in self._positions if e.leader is None}
-            self._lookup.spawn(loop, self._ask_metadata(topics), ())
+            self._lookup.spawn(loop, partial(self._ask_metadata, topics), ())
 
     async def _ask_metadata(self, topics: set[str]) -> None:
         self._refreshing = True
@@ -311,117 +327,6 @@ class Fetcher:
             await self._client.refresh(topics, deadline=deadline, create=True)
         finally:
             self._refreshing = False
-
-    # Fetches
-
-    def _fetch(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        config = self._config
-        if self._positions.buffered >= max(config.fetch_max_bytes, 1):
-            return
-        unread = self._positions.unread(now, self._busy, config.max_partition_bytes)
-        if not unread:
-            return
-        hurried = self._positions.hurried()
-        for node, wants in unread.items():
-            self._busy.add(node)
-            wait = config.fetch_max_wait
-            wait = min(wait, HURRY) if node in hurried else wait
-            known = self._client.metadata.brokers.get(node)
-            connection = None if known is None else self._client.peer(known, USE).connection
-            if connection is not None:
-                self._send(loop, node, connection, wants, wait)
-            else:
-                tickets = [each.ticket for each in wants]
-                self._lookup.spawn(loop, self._connect(loop, node, wants, wait), tickets)
-
-    def _peer(self, node: int) -> Peer:
-        known = self._client.metadata.brokers.get(node)
-        if known is None:
-            raise Unreachable(f"broker {node} is not known")
-        return self._client.peer(known, USE)
-
-    async def _connect(
-        self, loop: asyncio.AbstractEventLoop, node: int, wants: list[Want], wait: int
-    ) -> None:
-        """Opens a connection first."""
-        try:
-            deadline = self._client.deadline(self._client.config.request_timeout / 1000)
-            connection = await self._peer(node).connect(deadline)
-        except BaseException:
-            self._busy.discard(node)
-            raise
-        left = [each for each in wants if self._positions.holds(each.ticket)]
-        if left:
-            self._send(loop, node, connection, left, wait)
-        else:
-            self._busy.discard(node)
-
-    def _send(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        node: int,
-        connection: Connection,
-        wants: list[Want],
-        wait: int,
-    ) -> None:
-        config = self._config
-        brokers = len({entry.leader.node for entry in self._positions if entry.leader is not None})
-        share = max(config.fetch_max_bytes // max(brokers, 1), config.max_partition_bytes)
-        fetch = request(
-            [self._wanted(each) for each in wants],
-            config,
-            max_bytes=min(share, config.fetch_max_bytes),
-            max_wait=wait,
-        )
-        tickets = {each.ticket.partition: each.ticket for each in wants}
-        deadline = loop.time() + wait / 1000 + self._client.config.request_timeout / 1000
-        try:
-            future = connection.send(Api.FETCH, fetch.message, deadline=deadline, most=fetch.most)
-        except RotaError as error:
-            self._busy.discard(node)
-            self._lookup.failed(tickets.values(), error)
-        else:
-            future.add_done_callback(partial(self._answered, node, fetch, tickets))
-
-    def _wanted(self, want: Want) -> Wanted:
-        topic = self._client.metadata.topics.get(want.ticket.partition.topic)
-        topic_id = NO_ID if topic is None else topic.id
-        return Wanted(want.ticket.partition, topic_id, want.offset, want.leader_epoch)
-
-    def _answered(
-        self,
-        node: int,
-        fetch: Fetch,
-        tickets: dict[TopicPartition, Ticket],
-        future: asyncio.Future[Message],
-    ) -> None:
-        self._busy.discard(node)
-        if future.cancelled():
-            return
-        error = future.exception()
-        if self._closed:
-            return
-        if error is not None:
-            failure = error if isinstance(error, Exception) else Unreachable(str(error))
-            self._lookup.failed(tickets.values(), failure)
-        else:
-            answers = fetch.parse(future.result())
-            stale = [self._take_in(tickets.pop(each.partition), each) for each in answers]
-            if any(stale) or tickets:
-                self._client.request_refresh()
-            if self._loop is not None:
-                self._positions.failed(tickets.values(), self._loop.time())
-        self._done()
-
-    def _take_in(self, ticket: Ticket, answer: Fetched) -> bool:
-        """Keeps what is to be handed out or raised; are the metadata old?"""
-        now = 0.0 if self._loop is None else self._loop.time()
-        found, error = self._positions.fetched(ticket, answer, reach(answer), now)
-        if error is not None:
-            self._buffer.add_trouble(error, answer.partition, lasting=found is Verdict.RANGE)
-        elif found is Verdict.KEEP:
-            self._buffer.add(answer)
-        return found is Verdict.REFRESH
 
 
 def _policy(config: ReadConfig) -> int | Callable[[], int] | None:

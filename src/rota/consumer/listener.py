@@ -17,11 +17,19 @@ CommitCallback: TypeAlias = Callable[[Offsets, Exception | None], object]
 class RebalanceListener:
     """Told of every change of the assignment, inside ``poll``, ``unsubscribe`` or ``close``.
 
-    A listener of :class:`rota.Consumer` may have ``async`` methods. It may commit and seek.
+    It runs in the application's own thread, and may commit, seek, pause and ask for offsets, but
+    not poll. One of :class:`rota.Consumer` may have ``async`` methods. What it raises is raised by
+    the call that it runs in; the rebalance goes on.
+
+    Under the eager protocol a rebalance is: all revoked, then all that was given assigned. Under
+    the cooperative one: what goes to others revoked, then what is new assigned, maybe nothing.
     """
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These are about to go to others: the last chance to commit what was done with them."""
+        """These are about to go to others: the last chance to commit what was done with them.
+
+        Automatic commits have been made already.
+        """
 
     def on_partitions_assigned(
         self, partitions: Sequence[TopicPartition]
@@ -34,7 +42,11 @@ class RebalanceListener:
 
 
 class ConsumerInterceptor:
-    """Sees records before the application, and every commit that succeeded."""
+    """Sees records before the application, and every commit that succeeded.
+
+    Named in ``interceptor.classes``, each is given what the one before it returned. What it raises
+    is logged, and does no harm. Columns (``poll_batches``) do not pass it.
+    """
 
     def on_consume(self, records: Records) -> Records:
         """What a poll is about to give; returns what it gives."""

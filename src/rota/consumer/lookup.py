@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 from rota.client.cluster import Client
 from rota.client.offset import EpochEnd, Look, Round, ask_ends, ask_offsets
+from rota.client.retry import hopeless
 from rota.consumer.buffer import Buffer
-from rota.consumer.position import Positions, Ticket
-from rota.errors import NotKafka, Unreachable, Untrusted
+from rota.consumer.entry import Ticket
+from rota.consumer.position import Positions
+from rota.errors import Unreachable
 from rota.model.client import ReadConfig
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition
@@ -53,16 +56,16 @@ class Lookup:
         if tickets and self._committed is None:
             self._take_committed(tickets, dict.fromkeys([each.partition for each in tickets]))
         elif tickets and self._committed is not None:
-            self.spawn(loop, self._ask_committed(self._committed, tickets), tickets)
+            self.spawn(loop, partial(self._ask_committed, self._committed, tickets), tickets)
         for node, looks in self._positions.unset(now).items():
-            self.spawn(loop, self._ask_offsets(node, looks), looks)
+            self.spawn(loop, partial(self._ask_offsets, node, looks), looks)
         for node, checks in self._positions.unchecked(now).items():
-            self.spawn(loop, self._ask_ends(node, checks), checks)
+            self.spawn(loop, partial(self._ask_ends, node, checks), checks)
 
     def spawn(
         self,
         loop: asyncio.AbstractEventLoop,
-        question: Coroutine[Any, Any, None],
+        question: Callable[[], Awaitable[None]],
         tickets: Iterable[Ticket],
     ) -> None:
         """Runs a question; if it fails, its partitions ask again after a pause."""
@@ -77,20 +80,20 @@ class Lookup:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _guarded(
-        self, question: Coroutine[Any, Any, None], tickets: tuple[Ticket, ...]
+        self, question: Callable[[], Awaitable[None]], tickets: tuple[Ticket, ...]
     ) -> None:
         try:
-            await question
+            await question()
         except Exception as error:  # noqa: BLE001 the application must know, whatever it is
-            self.failed(tickets, error)
+            self.failed(tickets, error, asyncio.get_running_loop().time())
         self._done()
 
-    def failed(self, tickets: Iterable[Ticket], error: Exception) -> None:
+    def failed(self, tickets: Collection[Ticket], error: Exception, now: float) -> None:
         """A question has no answer. What may pass is asked again; all else the application must
         know, and then it is asked again too.
         """
         concerned = [each.partition for each in tickets if self._positions.holds(each)]
-        self._positions.failed(tickets, asyncio.get_running_loop().time())
+        self._positions.failed(tickets, now)
         if passing(error):
             LOGGER.info("%s", error)
             self._client.request_refresh()
@@ -153,6 +156,4 @@ class Lookup:
 
 def passing(error: Exception) -> bool:
     """It may be gone by itself: brokers come back, and partitions get new leaders."""
-    if isinstance(error, NotKafka):  # a proxy before a broker that is down hangs up at once
-        return not error.certain
-    return isinstance(error, Unreachable) and not isinstance(error, Untrusted)
+    return isinstance(error, Unreachable) and not hopeless(error)

@@ -18,122 +18,32 @@ reset changes it. Times are seconds of one clock that only runs forward.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from rota.client.fetch import Fetched
 from rota.client.offset import EARLIEST, LATEST, EpochEnd, ListedOffset, Look
-from rota.consumer.verdict import Verdict, fetch_error, verdict
-from rota.errors import Code, NoOffset, RotaError
+from rota.consumer.entry import (
+    MOVES,
+    NO_TICKET,
+    Entry,
+    Leader,
+    Position,
+    Reach,
+    Stage,
+    Ticket,
+    Want,
+)
+from rota.consumer.verdict import (
+    Verdict,
+    fetch_error,
+    missing,
+    out_of_range,
+    truncated,
+    verdict,
+)
+from rota.errors import Code, RotaError
 from rota.model.offset import NO_EPOCH, NO_OFFSET, OffsetAndMetadata
-from rota.model.topic import TopicPartition, first_few
-
-NO_TICKET = 0
-
-
-class Stage(enum.Enum):
-    """How far a partition is on the way to its records."""
-
-    COMMITTED = "committed"
-    """It asks for the group's committed offset."""
-    RESET = "reset"
-    """It asks its leader for the first, the last or a time's offset."""
-    VALIDATION = "validation"
-    """It asks whether the leader's log still is what was read so far (KIP-320)."""
-    READING = "reading"
-    FAILED = "failed"
-    """Nobody says where to read on."""
-
-
-MOVES: Mapping[Stage, frozenset[Stage]] = {
-    Stage.COMMITTED: frozenset(Stage) - {Stage.COMMITTED},
-    Stage.RESET: frozenset(Stage) - {Stage.COMMITTED, Stage.FAILED},
-    Stage.VALIDATION: frozenset(Stage) - {Stage.COMMITTED},
-    Stage.READING: frozenset(Stage) - {Stage.COMMITTED},
-    Stage.FAILED: frozenset({Stage.READING, Stage.VALIDATION, Stage.RESET}),
-}
-"""A seek leads from everywhere to all but COMMITTED and FAILED."""
-
-
-class Position(NamedTuple):
-    """The offset to read next, and the leader's epoch of the record before it, if known."""
-
-    offset: int
-    epoch: int | None = None
-
-
-class Leader(NamedTuple):
-    """Who leads a partition."""
-
-    node: int
-    epoch: int = NO_EPOCH
-
-
-class Ticket(NamedTuple):
-    """A question about a partition; its answer is only good with it."""
-
-    partition: TopicPartition
-    number: int
-
-
-class Want(NamedTuple):
-    """A partition to fetch."""
-
-    ticket: Ticket
-    offset: int
-    leader_epoch: int
-
-
-class Reach(NamedTuple):
-    """How far the whole batches of an answer go."""
-
-    position: Position
-    sound: bool = True
-    """Nothing behind them is damaged: it makes sense to fetch on from there."""
-
-
-@dataclass(slots=True)
-class Entry:
-    """What is known of one partition."""
-
-    partition: TopicPartition
-    stamp: int
-    stage: Stage = Stage.COMMITTED
-    handed: Position | None = None
-    ahead: Position | None = None
-    target: int = LATEST
-    """In RESET, what to look for."""
-    asks_end: bool = False
-    """In RESET by time: no record is as young, so look for the log's end."""
-    end: int | None = None
-    """That end: to be read from if a second look for the time finds nothing either."""
-    ticket: int = NO_TICKET
-    """Of the question under way."""
-    leader: Leader | None = None
-    replica: int | None = None
-    """Where the leader wants this client to read instead (KIP-392)."""
-    lease: float = 0.0
-    """Until when."""
-    paused: bool = False
-    withheld: bool = False
-    buffered: int = 0
-    """Bytes that wait to be handed out."""
-    drains_first: bool = False
-    """What comes next is trouble: the records before it are to be handed out first."""
-    failures: int = 0
-    retry_at: float = 0.0
-    high_watermark: int | None = None
-    last_stable: int | None = None
-    log_start: int | None = None
-    stuck: bool = False
-    """A record that cannot be read waits for the application to seek behind it."""
-
-    @property
-    def gives(self) -> bool:
-        """Its records may be handed out."""
-        return self.stage is Stage.READING and not self.paused and not self.withheld
+from rota.model.topic import TopicPartition
 
 
 class Positions:
@@ -223,7 +133,7 @@ class Positions:
             entry.leader, entry.replica = leader, None
             if entry.stage is not Stage.COMMITTED:  # that is asked of the coordinator
                 entry.ticket, entry.failures, entry.retry_at = NO_TICKET, 0, 0.0
-            if entry.stage is Stage.READING and _checkable(entry):
+            if entry.stage is Stage.READING and entry.checkable:
                 self._move(entry, Stage.VALIDATION)
 
     def uncommitted(self, now: float) -> tuple[Ticket, ...]:
@@ -253,43 +163,24 @@ class Positions:
     def unread(self, now: float, busy: Collection[int], limit: int) -> dict[int, list[Want]]:
         """By broker, those to be fetched, whoever got least lately first.
 
-        While one that could be handed out has more than ``limit`` bytes waiting, its broker is
-        asked for nothing: a long poll for idle partitions must not hold up one that is drained
-        meanwhile. No other loses by that, for its records would wait behind those that are there.
+        :param busy: brokers that are not to be asked now
+        :param limit: of whom more bytes wait than this, no more is fetched
         """
-        full: set[int] = set()
-        found: dict[int, list[Entry]] = {}
+        found: dict[int, list[Want]] = {}
         for entry in self._turns.values():
-            if entry.ticket or entry.leader is None or not entry.gives:
+            if entry.ticket or entry.leader is None or not entry.gives or entry.retry_at > now:
+                continue
+            if entry.buffered > limit or (entry.drains_first and entry.buffered):
                 continue
             node = self._node(entry, entry.leader, now)
-            if entry.buffered > limit and not entry.stuck:
-                full.add(node)
-            elif entry.retry_at > now or node in busy or (entry.drains_first and entry.buffered):
-                continue
-            else:
-                found.setdefault(node, []).append(entry)
-        return {
-            node: [self._want(entry) for entry in entries]
-            for node, entries in found.items()
-            if node not in full
-        }
+            if node not in busy:
+                found.setdefault(node, []).append(self._want(entry))
+        return found
 
     def holds(self, ticket: Ticket) -> bool:
         """Its question still stands."""
         entry = self._entries.get(ticket.partition)
         return entry is not None and entry.ticket == ticket.number
-
-    def hurried(self) -> set[int]:
-        """Leaders of partitions that will be ready soon, and should not wait for a long poll."""
-        return {
-            entry.leader.node
-            for entry in self._entries.values()
-            if entry.leader is not None
-            and entry.stage not in {Stage.READING, Stage.FAILED}
-            and entry.failures == 0
-            and not entry.withheld
-        }
 
     def leaderless(self) -> bool:
         """Somebody waits for new metadata."""
@@ -423,7 +314,7 @@ class Positions:
         """Reads on there, validated or not."""
         entry.handed = entry.ahead = position
         self._drop_buffer(entry)
-        self._move(entry, Stage.VALIDATION if _checkable(entry) else Stage.READING)
+        self._move(entry, Stage.VALIDATION if entry.checkable else Stage.READING)
 
     def _look_for(self, entry: Entry, target: int) -> None:
         entry.handed = entry.ahead = None
@@ -447,7 +338,7 @@ class Positions:
     def _drop_buffer(self, entry: Entry) -> None:
         entry.stamp, entry.buffered = self._next(), 0
         entry.ahead = entry.handed
-        entry.drains_first = entry.stuck = False
+        entry.drains_first = False
 
     def _due(self, stage: Stage, now: float) -> list[Entry]:
         return [
@@ -508,49 +399,7 @@ class Positions:
             entry.drains_first = True
             return Verdict.NOTHING, None
         if found is Verdict.RANGE:
-            return found, self._by_policy(entry, out_of_range(entry, answer))
+            start = answer.log_start if answer.log_start >= 0 else entry.log_start
+            return found, self._by_policy(entry, out_of_range(answer, start))
         self._pause(entry, now)
         return found, fetch_error(answer.code, entry.partition, answer.fetch_offset)
-
-
-def _checkable(entry: Entry) -> bool:
-    """Both epochs are known that a validation needs."""
-    leader, position = entry.leader, entry.ahead
-    if leader is None or position is None:
-        return False
-    return position.epoch is not None and leader.epoch != NO_EPOCH
-
-
-def missing(partitions: Sequence[TopicPartition]) -> NoOffset:
-    """Nothing is committed for these."""
-    names = first_few([str(each) for each in partitions])
-    return NoOffset(
-        Code.NONE,
-        f"no offset is committed for {names}, and auto.offset.reset is none: seek, or set a policy",
-    )
-
-
-def out_of_range(entry: Entry, answer: Fetched) -> NoOffset:
-    """There is no such offset."""
-    start = answer.log_start if answer.log_start >= 0 else entry.log_start
-    known = "" if start is None else f" (the log was last seen to begin at {start})"
-    return NoOffset(
-        Code.OFFSET_OUT_OF_RANGE,
-        f"offset {answer.fetch_offset} of {entry.partition} is out of range{known}, "
-        "and auto.offset.reset is none: seek, or set a policy",
-    )
-
-
-def truncated(partition: TopicPartition, handed: Position, found: EpochEnd | None) -> NoOffset:
-    """What was read is no longer in the leader's log."""
-    part = (
-        f"its leader knows nothing of epoch {handed.epoch}"
-        if found is None
-        else f"its leader's log parts from what was read at offset {found.end} of epoch "
-        f"{found.epoch}"
-    )
-    return NoOffset(
-        Code.OFFSET_OUT_OF_RANGE,
-        f"{partition} was truncated below offset {handed.offset}, which was read in epoch "
-        f"{handed.epoch}: {part}; auto.offset.reset is none: seek, or set a policy",
-    )

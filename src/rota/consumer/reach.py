@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rota.client.fetch import Fetched
-from rota.consumer.position import Position, Reach
+from rota.consumer.entry import Position, Reach
 from rota.formats.batch.header import (
     HEAD,
     LENGTH,

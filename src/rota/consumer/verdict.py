@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
+from rota.client.fetch import Fetched
+from rota.client.offset import EpochEnd
 from rota.client.refusal import PASSING, STALE, refusal
-from rota.errors import Code, RecordError, RotaError
-from rota.model.topic import TopicPartition
+from rota.consumer.entry import Position
+from rota.errors import Code, NoOffset, RecordError, RotaError
+from rota.model.topic import TopicPartition, first_few
 
 
 class Verdict(enum.Enum):
@@ -45,3 +49,37 @@ def fetch_error(code: int, partition: TopicPartition, offset: int) -> RotaError:
         problem = "the broker finds that the records here are damaged (CORRUPT_MESSAGE)"
         return RecordError(*partition, offset, problem, next_offset=offset + 1)
     return refusal(code, partition, f"to fetch from offset {offset} of")
+
+
+def missing(partitions: Sequence[TopicPartition]) -> NoOffset:
+    """Nothing is committed for these."""
+    names = first_few([str(each) for each in partitions])
+    return NoOffset(
+        Code.NONE,
+        f"no offset is committed for {names}, and auto.offset.reset is none: seek, or set a policy",
+    )
+
+
+def out_of_range(answer: Fetched, start: int | None) -> NoOffset:
+    """There is no such offset."""
+    known = "" if start is None else f" (the log was last seen to begin at {start})"
+    return NoOffset(
+        Code.OFFSET_OUT_OF_RANGE,
+        f"offset {answer.fetch_offset} of {answer.partition} is out of range{known}, "
+        "and auto.offset.reset is none: seek, or set a policy",
+    )
+
+
+def truncated(partition: TopicPartition, handed: Position, found: EpochEnd | None) -> NoOffset:
+    """What was read is no longer in the leader's log."""
+    part = (
+        f"its leader knows nothing of epoch {handed.epoch}"
+        if found is None
+        else f"its leader's log parts from what was read at offset {found.end} of epoch "
+        f"{found.epoch}"
+    )
+    return NoOffset(
+        Code.OFFSET_OUT_OF_RANGE,
+        f"{partition} was truncated below offset {handed.offset}, which was read in epoch "
+        f"{handed.epoch}: {part}; auto.offset.reset is none: seek, or set a policy",
+    )

@@ -18,7 +18,8 @@ from rota.wire.schema import NO_ID, NUMBERS, Default, Field, Struct
 from rota.wire.source import Source
 
 MOST_ELEMENTS = 250_000
-"""Of all arrays of a message."""
+"""Of all arrays of a request: anybody may send one. A broker's response may have as many as its
+bytes are enough for: the metadata of a large cluster has millions."""
 LONGEST_TEXT = 2**15 - 1
 
 Decode = Callable[[Bytes, int], Any]
@@ -63,7 +64,8 @@ class _Writer:
         """Numbers not yet read: format, target, and the field they are for."""
 
     def begin(self) -> None:
-        self._out.line(f"room = {MOST_ELEMENTS}")
+        asked = self._top.__name__.endswith("Request")
+        self._out.line(f"room = {MOST_ELEMENTS if asked else 'end'}")
 
     def end(self, found: str, *, exact: bool = False) -> None:
         """The end of a message, or of a tagged field, which must have the size that it says.

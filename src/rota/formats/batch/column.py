@@ -230,6 +230,8 @@ def _columns(
 def _markers(content: Content, read: Fields, control: BoolArray) -> Int64Array:
     """The type in the key of the first record of each control batch."""
     marker = np.full(len(control), NO_MARKER)
+    if not control.any():
+        return marker
     some = np.flatnonzero(control & (content.count > 0))
     first = (np.cumsum(content.count) - content.count)[some]
     told = read.key_size[first] >= MARKER_KEY

@@ -37,8 +37,9 @@ class Content:
         self.start: Int64Array = self.position + HEAD.size
         self.limit: Int64Array = self.position + self.size
         """Where the records are: in the view, and once opened in the buffer."""
-        if portion is not None:
+        if portion is not None and len(view) > portion:
             self._end_before(max(int(np.searchsorted(self.size.cumsum(), portion, "right")), 1))
+            self.view = view[: self.upto]
 
     def check(self) -> None:
         """Takes out batches whose checksum is wrong."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rota.formats.batch.length import strides
+from rota.formats.batch.scalar import SMALLEST_RECORD
 from rota.formats.batch.varint import first_numbers
 from rota.formats.buffer import Buffer, Int64Array
 
@@ -22,7 +23,9 @@ WINDOW = 1.5
 """Where a record is looked for: so many times the records' mean size."""
 LARGEST = 512
 """Beyond this mean size it takes longer to look for records than to go through all."""
-MOST_LIKELY = 16
+LEAST = 2 * (SMALLEST_RECORD - 1)
+"""The first byte of a length, if that is one that a record can have."""
+MOST_LIKELY = 32
 """If more places than this look like a record, in the mean, they all do."""
 
 
@@ -53,11 +56,12 @@ def likely_records(buffer: Buffer, start: int, limit: int, count: int, parts: in
 
 def _begins(near: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     """Where there is an even length of one byte or two, then attributes: a zero."""
-    zero = near == 0
-    long = near[:-2] > 127
+    here, zero = near[:-2], near == 0
+    long = here > 127
     looks: npt.NDArray[np.bool_] = zero[1:-1] & ~long
     looks |= zero[2:] & long
-    looks &= near[:-2] & 1 == 0
+    looks &= here & 1 == 0
+    looks &= here >= LEAST
     return looks
 
 
@@ -66,22 +70,26 @@ def _held(buffer: Buffer, at: Int64Array, limit: int) -> Int64Array:
 
     Without the offsets one in a few hundred would be wrong: any length may lead to a record.
     """
-    stride = strides()
     rows = np.arange(len(at))
-    before = _offset_deltas(buffer, at)
+    stride, _, before = _looked_at(buffer, at)
     for _ in range(HOPS):
-        at = np.where(at < limit, at + stride[buffer.pair[at]], at)
+        at = np.where(at < limit, at + stride, at)
         keep = at <= limit
         rows, at, before = rows[keep], at[keep], before[keep]
-        offset = _offset_deltas(buffer, at)
+        stride, attributes, offset = _looked_at(buffer, at)
         step = offset - before
-        keep = (at == limit) | ((step > 0) & (step <= LARGEST_GAP))
-        rows, at, before = rows[keep], at[keep], offset[keep]
+        keep = (attributes == 0) & (step > 0) & (step <= LARGEST_GAP)
+        keep |= at == limit
+        rows, at, before, stride = rows[keep], at[keep], offset[keep], stride[keep]
     return rows
 
 
-def _offset_deltas(buffer: Buffer, at: Int64Array) -> Int64Array:
-    """What would be the offset of a record, in its batch."""
-    word = buffer.little[at + 2 + (buffer.pair[at] >> 7 & 1)]
+def _looked_at(
+    buffer: Buffer, at: Int64Array
+) -> tuple[Int64Array, npt.NDArray[np.uint8], Int64Array]:
+    """What would be the size of a record, its attributes, and its offset in its batch."""
+    pair = buffer.pair[at]
+    behind = at + 1 + (pair >> 7 & 1)
+    word = buffer.little[behind + 1]
     _, bits, _ = first_numbers(word)
-    return first_numbers(word >> bits)[0]
+    return strides()[pair], buffer.uint8[behind], first_numbers(word >> bits)[0]

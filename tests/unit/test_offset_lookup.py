@@ -1,0 +1,113 @@
+"""Offsets by time and the ends of epochs, asked of leaders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from rota import Broker
+from rota.client.cluster import Client
+from rota.client.offset import EARLIEST, LATEST, EpochEnd, ListedOffset, epoch_ends, list_offsets
+from rota.errors import AuthorizationFailed, Refused, TimedOut, UnknownTopic
+from rota.model.client import Address, ClientConfig
+from rota.model.topic import TopicPartition
+
+T = TypeVar("T")
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        running.create_topic("t", 2)
+        yield running
+
+
+def ask(broker: Broker, question: Callable[[Client], Awaitable[T]]) -> T:
+    """What a client of its own is told."""
+
+    async def asked() -> T:
+        host, port = broker.bootstrap_servers.split(":")
+        config = ClientConfig(
+            bootstrap=(Address(host, int(port)),), retry_backoff=5, retry_backoff_max=20
+        )
+        client = Client(config)
+        try:
+            return await question(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(asked())
+
+
+def listed(
+    broker: Broker, targets: dict[TopicPartition, int], timeout: float = 20.0
+) -> dict[TopicPartition, ListedOffset | None]:
+    return ask(broker, lambda c: list_offsets(c, targets, deadline=c.deadline(timeout)))
+
+
+def offsets(found: dict[TopicPartition, ListedOffset | None]) -> list[int | None]:
+    return [each and each.offset for each in found.values()]
+
+
+def test_beginnings_ends_and_times(broker: Broker) -> None:
+    for at in (1_000, 2_000, 3_000):
+        broker.produce("t", "x", partition=0, timestamp=at)
+    assert offsets(listed(broker, {T0: EARLIEST, T1: EARLIEST})) == [0, 0]
+    assert offsets(listed(broker, {T0: LATEST, T1: LATEST})) == [3, 0]
+    assert listed(broker, {T0: 1_500, T1: 1_500}) == {T0: ListedOffset(1, 2_000, 0), T1: None}
+    assert listed(broker, {T0: 9_000}) == {T0: None}
+
+
+def test_ten_thousand_partitions_at_once(broker: Broker) -> None:
+    broker.create_topic("wide", 10_000)
+    wide = [TopicPartition("wide", number) for number in range(10_000)]
+    found = listed(broker, dict.fromkeys(wide, LATEST))
+    assert list(found) == wide
+    assert set(offsets(found)) == {0}
+
+
+def test_leaders_that_have_changed_are_asked_again(broker: Broker) -> None:
+    broker.fail("ListOffsets", "NOT_LEADER_OR_FOLLOWER", times=3)
+    broker.lose_answer("ListOffsets")
+    assert offsets(listed(broker, {T0: LATEST})) == [0]
+    assert broker.heal() == 0
+
+
+def test_a_topic_that_comes_in_time(broker: Broker) -> None:
+    late = TopicPartition("late", 0)
+
+    async def look(client: Client) -> dict[TopicPartition, ListedOffset | None]:
+        looking = asyncio.ensure_future(
+            list_offsets(client, {late: LATEST}, deadline=client.deadline(20))
+        )
+        await asyncio.sleep(0.05)
+        broker.create_topic("late")
+        return await looking
+
+    assert offsets(ask(broker, look)) == [0]
+
+
+@pytest.mark.parametrize("partition", [TopicPartition("missing", 0), TopicPartition("t", 2)])
+def test_what_does_not_exist_is_named(broker: Broker, partition: TopicPartition) -> None:
+    with pytest.raises(UnknownTopic, match=str(partition)):
+        listed(broker, {partition: LATEST}, timeout=0.3)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "text"),
+    [(29, AuthorizationFailed, "topic 't'"), (42, Refused, "42"), (6, TimedOut, "error 6")],
+)
+def test_refusals(broker: Broker, code: int, error: type[Exception], text: str) -> None:
+    broker.fail("ListOffsets", code, times=None)
+    with pytest.raises(error, match=text):
+        listed(broker, {T0: LATEST}, timeout=0.3)
+
+
+def test_where_epochs_end(broker: Broker) -> None:
+    broker.produce("t", "x", "y", partition=0)
+    ends = ask(broker, lambda c: epoch_ends(c, {T0: 0, T1: 7}, deadline=c.deadline(20)))
+    assert ends == {T0: EpochEnd(0, 2), T1: EpochEnd(-1, -1)}
