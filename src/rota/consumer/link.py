@@ -180,7 +180,8 @@ class Link:
         answer: asyncio.Future[Message],
     ) -> None:
         self._waits.discard(number)
-        if answer.cancelled() or connection is not self._connection:
+        # looked at in any case: asyncio complains of an error that nobody has seen
+        if answer.cancelled() or (answer.exception() and connection is not self._connection):
             return  # given up, and the member knows
         try:
             reply = from_wire(request, answer.result())
