@@ -105,7 +105,7 @@ class Link:
                 self._tell(CoordinatorMissing(error))
             else:
                 self._complaint.make(error)
-                self._tell(CoordinatorMissing())
+                self._tell(CoordinatorMissing(why=str(error)))
         except Exception:
             self._tell(CoordinatorMissing())  # else the member would wait for ever
             raise
@@ -198,7 +198,7 @@ class Link:
             self._tell(RequestFailed(number, error))
         else:
             LOGGER.info("group %r: a request got no answer: %s", self._group, error)
-            self._tell(RequestFailed(number))
+            self._tell(RequestFailed(number, why=str(error)))
 
     # The application's questions
 
