@@ -302,7 +302,7 @@ class BlockingConsumer:
             same
         :raises Exception: what a listener or a callback has raised, after all is closed
         """
-        if not self._core.is_closing:
+        if not (self._core.is_closing or self._core.home.is_forked):
             try:
                 self._loop.run(self._consumer.close(timeout))
             finally:

@@ -282,7 +282,7 @@ class Consumer:
 
         Forgotten when a rebalance takes the partition away. Go on polling meanwhile.
         """
-        self.core.fetcher.pause(self.core.of_assignment("pause", partitions))
+        self.core.pause(self.core.of_assignment("pause", partitions))
 
     def resume(self, *partitions: Place) -> None:
         """Goes on with these."""

@@ -15,6 +15,7 @@ from rota.consumer.bell import Bell
 from rota.consumer.driver import Driver
 from rota.consumer.fetcher import Fetcher
 from rota.consumer.flow import Flow
+from rota.consumer.home import Home
 from rota.consumer.listener import ConsumerInterceptor, Offsets
 from rota.consumer.membership import LOGGER, Caller, Membership, in_listener, told
 from rota.consumer.record import Records
@@ -43,6 +44,7 @@ class Core:
         for warning in settings.warnings:
             LOGGER.warning("%s", warning)
         self.settings = settings
+        self.home = Home()
         self.bell = Bell()
         self.client = Client(settings.client)
         self.topics = Topics(self.client, self._metadata_updated, self.bell.ring)
@@ -118,6 +120,16 @@ class Core:
         """The group is left."""
         self._is_leaving = self.is_subscribed = False
         self.flow.fill(Records({}))
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hands out no more of these; what a loop has not come to is fetched again later."""
+        unread = self.flow.unread()
+        with self.lock():
+            for at in partitions:
+                if at in unread:
+                    self.flow.drop([at])
+                    self.fetcher.seek(at, unread[at])
+            self.fetcher.pause(partitions)
 
     # Polling
 
@@ -311,7 +323,10 @@ class Core:
             raise Interrupted("wakeup was called")
 
     def check_open(self) -> None:
-        """:raises InputError: the consumer is closed"""
+        """:raises InputError: the consumer is closed
+        :raises RotaError: this process is a fork of the consumer's own
+        """
+        self.home.check()
         if self.is_closed:
             raise InputError("this consumer is closed")
 
@@ -420,8 +435,8 @@ class Core:
 
         :raises InputError: a listener asks for it
         """
-        if self.is_closing:
-            return
+        if self.is_closing or self.home.is_forked:
+            return  # a fork shares its parent's sockets: to close them here would hurt it
         if in_listener():
             raise InputError("close: not inside a listener: the group waits for its return")
         self.is_closing = True
