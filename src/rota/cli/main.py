@@ -63,7 +63,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="rota",
         description="Kafka's consumer groups: who gets which partition, and what moves.",
-        epilog=exit_codes("--max-moves", "--max-stopped"),
+        epilog=exit_codes("--max-moves", "--max-stopped", "--fail-on"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"rota {__version__}")

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rota.errors import Code, FormatError
+from rota.errors import FormatError
 from rota.formats import assignment, subscription
 from rota.model.membership import Subscription
 from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import DescribedGroup, DescribedMember
+from rota.model.reply import DescribedGroup, DescribedMember, ListedGroup
 from rota.model.request import CONSUMER
 from rota.model.topic import NO_PARTITIONS, Partitions, TopicPartition
 
 if TYPE_CHECKING:  # commands that say how they are used need no message library
+    from rota.client.metadata import Node
     from rota.wire.message import Message
 
 CLASSIC = "classic"
@@ -131,6 +132,18 @@ def _shortened(member_id: str) -> str:
     return member_id if match is None else member_id[: match.start() + 9]
 
 
+def listed(found: ListedGroup, node: Node) -> Overview:
+    """A group of which no more is known than the list says."""
+    return Overview(
+        group=found.group,
+        kind=found.kind or CLASSIC,
+        state=found.state,
+        protocol_type=found.protocol_type,
+        coordinator=f"{node.id} ({node.address})",
+        members=None,
+    )
+
+
 def classic(found: DescribedGroup, coordinator: str) -> Overview:
     """Out of DescribeGroups."""
     return Overview(
@@ -218,8 +231,3 @@ def standings(
         )
         for partition in sorted({*committed, *owned_by})
     ]
-
-
-def text_of(code: int) -> str:
-    """An error code as Kafka names it."""
-    return Code(code).name if code in set(Code) else f"error {code}"
