@@ -137,7 +137,7 @@ class Core:
         """Fills the flow, unless something is left there; not longer than so many seconds."""
         if not self.flow.is_empty:
             return
-        self._give_back_batches()
+        self._clear()
         most = self._most(max_records)
         prepare = partial(self.fetcher.prepare, most)
         if await self._poll(timeout, prepare, partial(self._take, most)):
@@ -147,7 +147,7 @@ class Core:
         """The same without a loop, if it can be done at once."""
         if not self.flow.is_empty:
             return True
-        self._give_back_batches()
+        self._clear()
         most = self._most(max_records)
         is_filled = self._poll_now(partial(self.fetcher.prepare, most), partial(self._take, most))
         if is_filled:
@@ -223,10 +223,14 @@ class Core:
     def _take(self, most: int) -> bool:
         return bool(self.fetcher.take(most, self.flow.fill))
 
-    def _give_back_batches(self) -> None:
-        """Columns that are left come again, as records."""
+    def _clear(self) -> None:
+        """Lets go of what was handed out, before new records are made: the collector has less to
+        look through. Columns that are left come again, as records.
+        """
         if self.flow.has_batches:
             self._give_back()
+        else:
+            self.flow.fill(Records({}))
 
     def _give_back(self) -> None:
         for at, offset in self.flow.unread().items():
