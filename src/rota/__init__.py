@@ -102,7 +102,7 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no others
             raise AttributeError(f"module 'rota' has no attribute {name!r}")
         part = _NEEDY.get(name)
         if part is not None and (problem := importlib.import_module(part).missing()):
-            raise importlib.import_module("rota.errors").Unreachable(problem)
+            raise importlib.import_module("rota.errors").MissingExtra(problem)
         value = globals()[name] = getattr(_loaded(_HOMES[name]), name)
         return value
 
@@ -120,4 +120,6 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no others
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    """Without what cannot be loaded here: ``help(rota)`` would fail by it."""
+    parts = {part: importlib.import_module(part).missing() for part in set(_NEEDY.values())}
+    return sorted(name for name in __all__ if not parts.get(_NEEDY.get(name, "")))

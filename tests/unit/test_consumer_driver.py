@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import socket
 import threading
@@ -285,6 +286,21 @@ def test_a_commit_is_tried_until_its_time_is_over(broker: Broker) -> None:
         assert "COORDINATOR_LOAD_IN_PROGRESS" in str(error)
         broker.heal()
         assert app.commit_and_wait(SEVEN) is None
+
+
+def test_what_was_given_up_with_its_coordinator_is_told_once(broker: Broker) -> None:
+    with application(broker) as app:
+        app.join()
+        broker.fail("OffsetCommit", "NOT_COORDINATOR")
+        for seconds in (0.05, 60):  # the first is refused while the second is under way
+            broker.delay("OffsetCommit", seconds)
+        given_up = [app.commit_later(SEVEN) for _ in range(3)]
+        app.poll(lambda: given_up == sorted(app.returned))
+        assert {type(error) for error in app.returned.values()} == {RetriableCommitFailed}
+        assert app.commit_and_wait(SEVEN) is None
+        gc.collect()  # of errors that nobody looked at, the loop would tell now
+        app.poll(lambda: True)
+        assert not app.raised
 
 
 def test_callbacks_come_before_a_commit_that_waits(broker: Broker) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rota.errors import Code, CommitFailed, GroupError, RetriableCommitFailed
+from rota.errors import Code, CommitFailed, RetriableCommitFailed, TimedOut
 from rota.member.event import (
     Call,
     CallListener,
@@ -140,8 +140,8 @@ def test_commits_that_are_not_done_in_time_have_failed() -> None:
     commands = member.pass_time(500)
     (callback,) = of(RunCallback, commands)
     (returned,) = of(FinishCommit, commands)
-    assert isinstance(callback.error, GroupError)
-    assert isinstance(returned.error, GroupError)
+    assert isinstance(callback.error, TimedOut)
+    assert isinstance(returned.error, TimedOut)
     assert commands[-1] == Finished()
 
 

@@ -20,6 +20,11 @@ _TALKERS = (
     (b"RFB ", "a VNC server"),
     (b"<", "a server that speaks XML or HTML"),
 )
+LINE_END = b"\r\n\r\n"
+"""What many wait for before they say anything."""
+OTHER_PORT = (
+    "is it a port for TLS (security.protocol SSL or SASL_SSL), or something else than a Kafka?"
+)
 LONGEST_GREETING = 1 << 20
 """No Kafka's first answer is longer. As a length, the first four bytes of a text are more."""
 
@@ -43,6 +48,11 @@ def look(head: bytes) -> str | None:
     if not 4 <= size <= LONGEST_GREETING:
         return f"what answers there does not speak Kafka's protocol: it says {_shown(head)}"
     return None
+
+
+def silent(when: str) -> str:
+    """What may be where nobody has said anything in that time."""
+    return f"nothing is said {when}: {OTHER_PORT} Or is the broker stuck?"
 
 
 def _shown(head: bytes) -> str:

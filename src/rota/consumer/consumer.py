@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
@@ -157,8 +156,8 @@ class Consumer:
         :raises Interrupted: :meth:`wakeup` was called
         """
         check_poll(timeout, max_records)
-        found = await self.core.poll(timeout, partial(self.core.take, max_records))
-        return Records({}) if found is None else self.core.intercepted(found)
+        await self.core.fill(timeout, max_records)
+        return self.core.hand_out(max_records)
 
     async def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
         """The same in columns: all that has been fetched, a batch for each partition's answer.
@@ -168,7 +167,8 @@ class Consumer:
         as :meth:`poll`.
         """
         check_poll(timeout)
-        return await self.core.poll(timeout, self.core.take_batches) or []
+        await self.core.fill_with_batches(timeout)
+        return self.core.flow.take_batches()
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Record by record, until the consumer is closed.
@@ -182,7 +182,7 @@ class Consumer:
             for record in flow.rest:
                 flow.handed = record
                 yield record
-            await self.core.refill()
+            await self.core.fill(POLL_TIMEOUT)
 
     # Committing
 
@@ -230,7 +230,7 @@ class Consumer:
         """
         self.core.need_group("committed")
         wanted = [place("committed", one) for one in partitions]
-        return await self.core.fetch_committed(wanted, timeout)
+        return await self.core.until_interrupted(self.core.fetch_committed(wanted, timeout))
 
     # Positions
 
@@ -282,7 +282,7 @@ class Consumer:
 
         Forgotten when a rebalance takes the partition away. Go on polling meanwhile.
         """
-        self.core.fetcher.pause(self.core.of_assignment("pause", partitions))
+        self.core.pause(self.core.of_assignment("pause", partitions))
 
     def resume(self, *partitions: Place) -> None:
         """Goes on with these."""
@@ -335,14 +335,16 @@ class Consumer:
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
         """The numbers of a topic's partitions; none if there is no such topic."""
         self.core.check_open()
-        found = await self.core.client.refresh((topic,), deadline=self.core.deadline(timeout))
+        asked = self.core.client.refresh((topic,), deadline=self.core.deadline(timeout))
+        found = await self.core.until_interrupted(asked)
         known = found.topics.get(topic)
         return () if known is None else tuple(range(len(known.partitions)))
 
     async def topics(self, timeout: float | None = None) -> dict[str, int]:
         """All topics that may be seen, the broker's own too, with how many partitions they have."""
         self.core.check_open()
-        found = await self.core.client.refresh(None, deadline=self.core.deadline(timeout))
+        asked = self.core.client.refresh(None, deadline=self.core.deadline(timeout))
+        found = await self.core.until_interrupted(asked)
         return {name: len(topic.partitions) for name, topic in sorted(found.topics.items())}
 
     async def _ends(
@@ -357,7 +359,8 @@ class Consumer:
         self.core.check_open()
         config = self.core.settings.read
         deadline = self.core.deadline(timeout)
-        return await list_offsets(self.core.client, wanted, config.isolation, deadline=deadline)
+        asked = list_offsets(self.core.client, wanted, config.isolation, deadline=deadline)
+        return await self.core.until_interrupted(asked)
 
     # The group
 

@@ -105,7 +105,7 @@ class Link:
                 self._tell(CoordinatorMissing(error))
             else:
                 self._complaint.make(error)
-                self._tell(CoordinatorMissing())
+                self._tell(CoordinatorMissing(why=str(error)))
         except Exception:
             self._tell(CoordinatorMissing())  # else the member would wait for ever
             raise
@@ -180,7 +180,8 @@ class Link:
         answer: asyncio.Future[Message],
     ) -> None:
         self._waits.discard(number)
-        if answer.cancelled() or connection is not self._connection:
+        # looked at in any case: asyncio complains of an error that nobody has seen
+        if answer.cancelled() or (answer.exception() and connection is not self._connection):
             return  # given up, and the member knows
         try:
             reply = from_wire(request, answer.result())
@@ -197,7 +198,7 @@ class Link:
             self._tell(RequestFailed(number, error))
         else:
             LOGGER.info("group %r: a request got no answer: %s", self._group, error)
-            self._tell(RequestFailed(number))
+            self._tell(RequestFailed(number, why=str(error)))
 
     # The application's questions
 

@@ -23,6 +23,7 @@ from rota.errors import (
     RebalanceInProgress,
     RetriableCommitFailed,
     RotaError,
+    TimedOut,
 )
 from rota.member.event import (
     CallInterceptors,
@@ -339,9 +340,9 @@ class Commits:
         self.settle()
         self.run_callbacks()
 
-    def _late(self, commit: Commit) -> GroupError:
-        why = f": {commit.error}" if commit.error else ""
-        return GroupError(f"the commit could not be stored in time{why}", Code.REQUEST_TIMED_OUT)
+    def _late(self, commit: Commit) -> TimedOut:
+        known = "; ".join(str(why) for why in (commit.error, self.session.trouble) if why)
+        return TimedOut(f"the commit could not be stored in time{known and f': {known}'}")
 
     def settle(self) -> None:
         """Synchronous commits return, once those before them are through, callbacks included."""

@@ -78,6 +78,8 @@ class CoordinatorMissing:
 
     error: Exception | None = None
     """Why it will not be found the next time either: credentials, permissions. None: it may be."""
+    why: str = ""
+    """What is known of a trouble that may pass, such as which address did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class RequestFailed:
     request_id: int
     error: Exception | None = None
     """Why it would fail again, too: the broker does not know such requests. None: it may not."""
+    why: str = ""
+    """What is known of a trouble that may pass."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,8 @@ class Machine:
                 self._inbox.answered(request_id, reply)
             case TimerFired(timer):
                 self._fired(timer)
-            case RequestFailed(request_id, error):
+            case RequestFailed(request_id, error, why):
+                self._session.trouble = why or self._session.trouble
                 self._inbox.failed(request_id, error)
             case PollBegan():
                 self._begin_poll()
@@ -140,7 +141,8 @@ class Machine:
             case CoordinatorFound():
                 self._session.found()
                 self._commits.send_waiting()
-            case CoordinatorMissing(error):
+            case CoordinatorMissing(error, why):
+                self._session.trouble = why or self._session.trouble
                 self._miss_coordinator(error)
             case MetadataUpdated(cluster):
                 self._watch.update(cluster)

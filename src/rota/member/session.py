@@ -65,6 +65,8 @@ class Session:
         self.prepared = False
         """What has to be done once before a join is done."""
         self.fenced: Fenced | None = None
+        self.trouble = ""
+        """What is known of a coordinator that is not to be reached."""
         self.refusal: Exception | None = None
         """What the application has to hear of before the coordinator is looked for again."""
         self.presence = Presence()
@@ -223,6 +225,7 @@ class Session:
             return
         self._finding = False
         self.coordinator_known = True
+        self.trouble = ""
         if self.state in IN_GENERATION:
             self._expect_answer()
             if self._heartbeat_due:
