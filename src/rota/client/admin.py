@@ -294,7 +294,10 @@ class Admin:
         offsets = {p: each.committed.offset for p, each in behind.items() if each.committed}
         ends = {p: each.end for p, each in behind.items() if each.end is not None}
         now = time.time_ns() // 1_000_000
-        return await ages(offsets, ends, now, self._listed_offsets)
+        try:
+            return await ages(offsets, ends, now, self._listed_offsets)
+        except (Unreachable, Refused):  # the lag in records is known, and is worth to be told
+            return {}
 
     async def older(
         self, standings: Mapping[str, Sequence[Standing]], age: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -121,10 +122,9 @@ def labels(members: Iterable[Present]) -> dict[str, str]:
 
     Ids are 50 characters and more, which leaves no room beside them on a terminal.
     """
-    listed = list(members)
-    found = {member.id: member.static_id or _shortened(member.id) for member in listed}
-    taken = list(found.values())
-    return {name: name if taken.count(label) > 1 else label for name, label in found.items()}
+    found = {member.id: member.static_id or _shortened(member.id) for member in members}
+    taken = Counter(found.values())
+    return {name: name if taken[label] > 1 else label for name, label in found.items()}
 
 
 def _shortened(member_id: str) -> str:
