@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -173,6 +174,26 @@ def test_a_group_commits_nothing_if_it_shall_not(consume: Run) -> None:
     )
     assert len(ran.lines) == 3
     assert consume.broker.committed("looking") == {}
+
+
+def test_what_is_printed_is_committed_while_no_more_records_come(broker: rota.Broker) -> None:
+    flags = ("--topic", "orders", "--group", "quiet", "--from-beginning")
+    with started(broker, *flags, "--config", "auto.commit.interval.ms=200") as process:
+        assert process.stdout is not None
+        for _ in range(12):
+            process.stdout.readline()
+        while sum(broker.committed("quiet").values()) < 12:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+
+
+def test_a_group_does_not_come_back_to_what_it_has_skipped(consume: Run) -> None:
+    consume.broker.produce("half", "1", "{")
+    group = ("--topic", "half", "--group", "skipping", "--from-beginning", "--timeout", "0.3")
+    flags = ("--config", "value.deserializer=json", "--skip-undecodable")
+    assert consume(*group, *flags).lines == ["1"]
+    assert list(consume.broker.committed("skipping").values()) == [2]
 
 
 def test_undecodable_records_are_named_and_may_be_skipped(consume: Run) -> None:

@@ -192,7 +192,7 @@ def run(args: argparse.Namespace) -> bool:
         else:
             table.print_comparison(plans)
         return False
-    own = list(DEFAULT_LIST) if live is None else [live.strategy]
+    own = list(DEFAULT_LIST) if live is None else live.strategies
     strategies = _listed(args.strategy) or own
     plan = _planned(before, after, strategies, args.solver, args)
     if args.json:
@@ -294,7 +294,12 @@ def _cases(args: argparse.Namespace, live: Live | None) -> tuple[Case, Case]:
             )
         before = Case(partitions=counts, racks={}, members=_members(args, tuple(counts)))
         after = before
-    return before, after.without_members(leaving).with_members(args.add)
+    return before, after.without_members(leaving).with_members(args.add, _wanted(live))
+
+
+def _wanted(live: Live | None) -> tuple[str, ...] | None:
+    """What new members of an empty group would read: what those before them did."""
+    return None if live is None or live.case.members else tuple(live.case.partitions)
 
 
 def _read(path: str) -> str:

@@ -19,7 +19,15 @@ from rota.cli.setting import topics
 from rota.cli.start import EARLIEST, LATEST, Start
 from rota.consumer.blocking import BlockingConsumer
 from rota.consumer.listener import RebalanceListener
-from rota.errors import Code, GroupError, Interrupted, RecordError, RotaError, UnknownTopic
+from rota.errors import (
+    Code,
+    GroupError,
+    Interrupted,
+    RebalanceInProgress,
+    RecordError,
+    RotaError,
+    UnknownTopic,
+)
 from rota.model.offset import OffsetAndMetadata
 from rota.model.text import nearest
 from rota.model.topic import TopicPartition
@@ -32,8 +40,8 @@ if TYPE_CHECKING:
 JOIN = 60.0
 """Seconds for the group's first assignment."""
 PAUSE = 1.0
-COMMIT_EVERY = 5.0
-"""Seconds, as Kafka's ``auto.commit.interval.ms``."""
+INTERVAL, SHORTEST = 5_000, 100
+"""Milliseconds between commits, where ``auto.commit.interval.ms`` is not set; no less."""
 SPACES = {"\\t": "\t", "\\n": "\n"}
 
 
@@ -43,8 +51,11 @@ def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
     Positions are committed by this command itself, when the lines are out: an automatic commit
     could be ahead of them.
     """
-    commits = str(given.get("enable.auto.commit", "true")).strip().lower() != "false"
+    has_group = bool(given.get("group.id"))
+    wanted = str(given.get("enable.auto.commit", "true")).strip().lower() != "false"
+    commits = wanted and has_group
     given["enable.auto.commit"] = "false"
+    interval = given.get("auto.commit.interval.ms", INTERVAL)
     given.setdefault("allow.auto.create.topics", "false")
     if args.from_beginning:
         given["auto.offset.reset"] = "earliest"
@@ -54,8 +65,13 @@ def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
     consumer = BlockingConsumer(given)
     told: list[int] = []
     with consumer, _shown(args) as show:
-        has_group = bool(given.get("group.id"))
-        reader = Reader(args, consumer, show, has_group=has_group, commits=commits and has_group)
+        reader = Reader(
+            args,
+            consumer,
+            show,
+            has_group=has_group,
+            commit_every=max(int(str(interval)), SHORTEST) / 1_000 if commits else None,
+        )
         try:
             reader.begin()
             with _telling(consumer, told):
@@ -130,13 +146,13 @@ class Reader(RebalanceListener):
         show: Callable[[int, int | None], None],
         *,
         has_group: bool,
-        commits: bool,
+        commit_every: float | None,
     ) -> None:
+        """Nothing is read yet; what is printed is committed every so many seconds, or never."""
         self.args = args
         self.has_group = has_group
         self.consumer = consumer
         self.show = show
-        self.commits = commits
         self.printed = 0
         self.skipped = 0
         self.total: int | None = args.max_messages
@@ -146,7 +162,13 @@ class Reader(RebalanceListener):
         """When the last record came, or those before it could have; None: not yet of the group."""
         self._done: dict[TopicPartition, OffsetAndMetadata] = {}
         """How far each partition that is read has been printed."""
-        self._commit_at = time.monotonic() + COMMIT_EVERY
+        self._is_out = True
+        """Are all lines out of what was read? Then the consumer's positions are what is done."""
+        self._commit_every = commit_every
+        self._commit_at = math.inf
+        self._complaint: str | None = None
+        """Why the last commit has failed."""
+        self._plan_commit()
         layout = Layout(
             key=args.print_key,
             headers=args.print_headers,
@@ -222,7 +244,7 @@ class Reader(RebalanceListener):
             limit = self.args.max_messages
             most = None if limit is None else limit - self.printed
             try:
-                records = self.consumer.poll(min(PAUSE, left), max_records=most)
+                records = self.consumer.poll(self._pause_before(left), max_records=most)
             except RecordError as error:
                 self._skip(error)
                 continue
@@ -230,6 +252,11 @@ class Reader(RebalanceListener):
                 self._print(records)
                 self._since = time.monotonic()
             self._look(records)
+            self._commit_in_time()
+
+    def _pause_before(self, left: float) -> float:
+        """How long a poll may wait: what is printed is committed also while no record comes."""
+        return min(PAUSE, left, max(self._commit_at - time.monotonic(), 0))
 
     def _patience(self, begun: float) -> float:
         """Until when a record is waited for."""
@@ -248,6 +275,7 @@ class Reader(RebalanceListener):
         return self.args.max_messages is not None and self.printed >= self.args.max_messages
 
     def _print(self, records: Records) -> None:
+        self._is_out = False
         lines = list(map(self._line, self._wanted(records)))
         sys.stdout.buffer.write(b"".join(lines))
         sys.stdout.buffer.flush()
@@ -256,9 +284,7 @@ class Reader(RebalanceListener):
         for partition, some in records.by_partition.items():
             last = some[-1]
             self._done[partition] = OffsetAndMetadata(last.offset + 1, "", last.leader_epoch)
-        if self.commits and time.monotonic() >= self._commit_at:
-            self._commit_at = time.monotonic() + COMMIT_EVERY
-            self.consumer.commit_async(dict(self._done))
+        self._is_out = True
 
     def _wanted(self, records: Records) -> Iterable[ConsumerRecord]:
         """With ``--to-end``, what was there at the start."""
@@ -294,16 +320,40 @@ class Reader(RebalanceListener):
         self.skipped += 1
         self.consumer.seek((error.topic, error.partition), error.next_offset)
 
-    # The end
+    # Commits
+
+    def _plan_commit(self) -> None:
+        if self._commit_every is not None:
+            self._commit_at = time.monotonic() + self._commit_every
+
+    def _commit_in_time(self) -> None:
+        if time.monotonic() < self._commit_at:
+            return
+        self._plan_commit()
+        if self.consumer.assignment:
+            self._commit_at = math.inf  # one at a time
+            self.consumer.commit_async(callback=self._committed)
+
+    def _committed(self, _offsets: object, error: Exception | None) -> None:
+        self._plan_commit()
+        passing = error is None or isinstance(error, RebalanceInProgress)
+        complaint = None if passing else str(error)
+        if complaint is not None and complaint != self._complaint:
+            say(f"not committed: {complaint}")
+        self._complaint = complaint
 
     def commit(self) -> None:
         """Stores how far the lines have got."""
-        if not self.commits or not self._done:
+        offsets = None if self._is_out else self._done
+        something = self.consumer.assignment if self._is_out else self._done
+        if self._commit_every is None or not something:
             return
         try:
-            self.consumer.commit_sync(self._done)
+            self.consumer.commit_sync(offsets)
         except Interrupted:  # it came when there was nothing left to interrupt
-            self.consumer.commit_sync(self._done)
+            self.consumer.commit_sync(offsets)
+
+    # The end
 
     def tell(self) -> None:
         """How much it was."""

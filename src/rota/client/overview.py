@@ -99,6 +99,22 @@ class Standing:
         return self.end - self.committed.offset
 
     @property
+    def uncommitted(self) -> int:
+        """Records of a partition for which nothing is committed: how many of them are read, nobody
+        knows.
+        """
+        if self.committed is not None or self.start is None or self.end is None:
+            return 0
+        return self.end - self.start
+
+    @property
+    def first_unread(self) -> int | None:
+        """The first offset that may not have been read; None: there is none."""
+        if self.committed is None:
+            return self.start if self.uncommitted else None
+        return self.committed.offset if self.lag is not None and self.lag > 0 else None
+
+    @property
     def problem(self) -> str | None:
         """What is wrong with the committed offset, if anything."""
         if self.end is None:
