@@ -61,6 +61,7 @@ class Reader:
         while True:
             self._woken.clear()
             self.fetcher.advance()
+            self.fetcher.prepare(most)
             if found := list(self.fetcher.take(most)):
                 self.fetcher.advance()
                 return found

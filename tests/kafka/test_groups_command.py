@@ -16,15 +16,25 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 import rota
 from rota.cli.main import main
 from tests.interop.client import JAVA_4
-from tests.interop.cluster import SETTINGS, Cluster
+from tests.interop.cluster import PASSWORD, SETTINGS, USER, Cluster, certificates, security
 from tests.interop.group_case import Group
 from tests.interop.scene import Scene, Stage, fresh, plain_record, until
 from tests.interop.tool_case import run, server
 from tests.java.broker import Broker as JavaBroker
+from tests.java.broker import free_ports
 from tests.java.launcher import Unavailable
 
 BROKERS = ("kafka", "rota")
@@ -400,3 +410,81 @@ def test_a_group_that_the_broker_assigns(scene: Scene) -> None:
         assert plan["moved"] == 2
     finally:
         consumer.close()
+    until("it is empty", lambda: "Empty" in rota_says(scene, "groups", "describe", name))
+    flags = ("--topic", topic, "--to-latest", "--execute")
+    rota_says(scene, "groups", "reset", name, *flags)
+    assert len(scene.own.ask("offsets", group=name)) == 4
+    rota_says(scene, "groups", "delete", name, "--execute")
+
+
+# Without permission
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """A Kafka with ACLs that give its user nothing: the address for all, and that for the user."""
+    open_port, port, controller = free_ports(3)
+    shown = f"PLAINTEXT://127.0.0.1:{open_port},SASL_PLAINTEXT://127.0.0.1:{port}"
+    _, own = certificates(tmp_path)
+    settings = {
+        **SETTINGS,
+        **security(own),
+        "listeners": f"{shown},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": shown,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,"
+        "CONTROLLER:PLAINTEXT",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    try:
+        java = JavaBroker(tmp_path, settings)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    try:
+        yield f"127.0.0.1:{open_port}", f"127.0.0.1:{port}"
+    finally:
+        java.stop()
+
+
+@pytest.mark.nightly
+def test_what_is_not_allowed_is_named(
+    guarded: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers, asked = guarded
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic("orders", 1)])["orders"].result(30)
+    until("it is known", lambda: "orders" in admin.list_topics(timeout=30).topics)
+    offsets = confluent_kafka.ConsumerGroupTopicPartitions(
+        "billing", [confluent_kafka.TopicPartition("orders", 0, 0)]
+    )
+    admin.alter_consumer_group_offsets([offsets])["billing"].result(30)
+    login = tmp_path / "client.properties"
+    login.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config="
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'username="{USER}" password="{PASSWORD}";\n'
+    )
+
+    def refused(*arguments: str) -> str:
+        where = ("--bootstrap-servers", asked, "--command-config", str(login))
+        assert main([*arguments, *where]) == 4
+        return capsys.readouterr().err
+
+    def allow(kind: ResourceType, name: str, what: AclOperation) -> None:
+        binding = AclBinding(
+            *(kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", what),
+            AclPermissionType.ALLOW,
+        )
+        admin.create_acls([binding])[binding].result(30)
+
+    reset = ("groups", "reset", "billing", "--topic", "orders", "--to-latest", "--execute")
+    for command in (("groups", "describe", "billing"), reset, ("plan", "--group", "billing")):
+        assert "no permission for group 'billing'" in refused(*command)
+    allow(ResourceType.GROUP, "billing", AclOperation.DESCRIBE)
+    until("it is allowed", lambda: "topic 'orders' cannot be looked at" in refused(*reset))
+    allow(ResourceType.TOPIC, "orders", AclOperation.DESCRIBE)
+    until("it is allowed", lambda: "GROUP_AUTHORIZATION_FAILED" in refused(*reset))
+    assert "not deleted: billing: no permission" in refused(
+        "groups", "delete", "billing", "--execute"
+    )

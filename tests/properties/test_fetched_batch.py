@@ -21,7 +21,7 @@ from rota.model.topic import TopicPartition
 from tests.properties.test_batch import NOW, contents, edited, edits, headers, timestamps
 
 SOURCE = TopicPartition("orders", 3)
-PRODUCERS = st.integers(0, 3)
+PRODUCERS = st.integers(0, 1)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def logs(draw: st.DrawFn) -> Log:
     out: list[bytes] = []
     running: dict[int, int] = {}
     aborted: list[tuple[int, int]] = []
-    for _ in range(draw(st.integers(1, 8))):
+    for _ in range(draw(st.integers(1, 10))):
         producer = draw(PRODUCERS)
         if producer in running and draw(st.booleans()):
             first = running.pop(producer)

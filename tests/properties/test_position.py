@@ -145,6 +145,7 @@ class Reading(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 12))
     def take(self, most: int) -> None:
+        self.buffer.prepare(most)
         found = self.buffer.take(most)
         for name, records in found.by_partition.items():
             assert self.positions[name].gives
@@ -153,7 +154,7 @@ class Reading(RuleBasedStateMachine):
 
     @rule()
     def take_batches(self) -> None:
-        for each in self.buffer.take_batches(1):
+        for each in self.buffer.take_batches(most=1):
             self.handed(each.source, each.offsets.tolist())
 
     def handed(self, name: TopicPartition, offsets: list[int]) -> None:

@@ -291,6 +291,15 @@ def test_records_that_do_not_follow_the_format_are_told(at: int, new: bytes, wor
     assert columns.batch.tolist() == [0, 0, 0, 1, 1, 1]
 
 
+def test_headers_that_no_record_can_have_are_told() -> None:
+    """Where no other record has any."""
+    raw = batch.encode([ONE])
+    columns = batch.decode(resealed(changed(raw, len(raw) - 1, b"\x04")))
+    assert [each.text for each in columns.problems] == [
+        "record 0: headers at byte 15: impossible count 2"
+    ]
+
+
 # Codecs
 
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
 import rota
 from rota.broker.embedded import Broker
+from rota.client import answer
+from rota.consumer.buffer import Buffer
 from rota.consumer.listener import Offsets
-from rota.errors import InputError, Interrupted
+from rota.errors import InputError, Interrupted, RecordError, RotaError
 from rota.member.event import SetAssignment
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition
@@ -65,6 +69,11 @@ def values(consumer: rota.BlockingConsumer, count: int) -> list[bytes]:
         assert time.monotonic() < end
         found += [record.value for record in consumer.poll(0.5)]
     return found
+
+
+def forever(call: Callable[[], object]) -> None:
+    while True:
+        call()
 
 
 class Diary(rota.RebalanceListener):
@@ -314,6 +323,23 @@ def test_arguments_that_make_no_sense_are_named(consumer: rota.BlockingConsumer)
             call()
 
 
+def test_a_pause_in_the_loop_takes_effect_at_once(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    filled(broker, 5)
+    filled(broker, 5, partition=1)
+    consumer.assign([T0, T1])
+    first = next(iter(consumer))
+    at = TopicPartition(first.topic, first.partition)
+    other = T1 if at == T0 else T0
+    consumer.pause(at)
+    seen = [next(iter(consumer)) for _ in range(5)]
+    assert {record.partition for record in seen} == {other.partition}
+    assert consumer.position(at) == 1
+    consumer.resume(at)
+    assert [next(iter(consumer)).offset for _ in range(4)] == [1, 2, 3, 4]
+
+
 # Without a group
 
 
@@ -551,6 +577,103 @@ def test_what_waits_for_the_next_poll_does_not_keep_a_commit_busy(
     assert membership.is_due
 
 
+@pytest.mark.parametrize("columns", [False, True])
+def test_what_ctrl_c_stops_on_its_way_is_not_committed_and_comes_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, columns: bool
+) -> None:
+    """Positions have moved, but the application has not got its records."""
+    filled(broker, 5)
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with rota.BlockingConsumer(settings(broker)) as consumer:
+        consumer.assign([T0])
+        with monkeypatch.context() as patch:
+            patch.setattr(Buffer, "_hand", stopped)
+            with pytest.raises(KeyboardInterrupt):
+                forever(partial(consumer.poll_batches if columns else consumer.poll, 10))
+        consumer.commit_sync()
+        assert broker.committed("g").get(T0, 0) == 0
+        assert values(consumer, 5) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_ctrl_c_in_a_deserializer_loses_nothing(broker: Broker) -> None:
+    filled(broker, 5)
+    filled(broker, 5, partition=1)
+    calls: list[bytes] = []
+
+    def deserialized(data: bytes) -> bytes:
+        calls.append(data)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        return data
+
+    with rota.BlockingConsumer(settings(broker, value_deserializer=deserialized)) as consumer:
+        consumer.assign([T0, T1])
+        found: list[bytes] = []
+        with pytest.raises(KeyboardInterrupt):
+            forever(lambda: found.extend(record.value for record in consumer.poll(10)))
+        consumer.commit_sync()
+        assert sum(broker.committed("g").values()) == len(found)
+        found += values(consumer, 10 - len(found))
+        assert sorted(found) == sorted([b"%d" % each for each in range(5)] * 2)
+
+
+def test_ctrl_c_while_decoding_loses_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(broker, 5)
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with rota.BlockingConsumer(settings(broker)) as consumer:
+        consumer.assign([T0])
+        with monkeypatch.context() as patch:
+            patch.setattr(answer, "decode", stopped)
+            with pytest.raises(KeyboardInterrupt):
+                values(consumer, 1)
+        assert values(consumer, 5) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_an_error_of_a_poll_ends_it_for_the_member(broker: Broker) -> None:
+    filled(broker, 600)
+
+    def picky(data: bytes) -> bytes:
+        if data == b"550":
+            raise ValueError("not this one")
+        return data
+
+    config = settings(broker, value_deserializer=picky)
+    with rota.BlockingConsumer(config) as consumer:
+        consumer.subscribe("t")
+        with pytest.raises(RecordError, match=r"t-0 at offset 550: .*not this one"):
+            values(consumer, 600)
+        membership = consumer._core.membership
+        assert membership is not None
+        assert not membership.driver.machine._in_poll
+        consumer.seek(T0, 551)
+        assert values(consumer, 1)[0] == b"551"
+
+
+def test_a_listener_may_unsubscribe_but_not_close(broker: Broker) -> None:
+    class Leaving(rota.RebalanceListener):
+        def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            with pytest.raises(InputError, match="close: not inside a listener"):
+                leaver.close()
+            leaver.unsubscribe()
+
+    with rota.BlockingConsumer(settings(broker)) as leaver:
+        leaver.subscribe("t", listener=Leaving())
+        until_left = time.monotonic() + 60
+        while leaver.subscription:
+            assert time.monotonic() < until_left
+            leaver.poll(0.1)
+        assert leaver.assignment == frozenset()
+        assert broker.group("g", members=0).state == "Empty"
+
+
 # Groups
 
 
@@ -581,6 +704,25 @@ def test_two_members_share_and_the_second_leaves(broker: Broker) -> None:
     assert diary.calls[-2:] == [("assigned", moved), ("revoked", (T0, T1))]
 
 
+def test_what_a_loop_has_left_is_handed_out_before_a_rebalance(broker: Broker) -> None:
+    filled(broker, 5)
+    filled(broker, 5, partition=1)
+    config = settings(broker, heartbeat_interval_ms=50)
+    with rota.BlockingConsumer(config) as first, rota.BlockingConsumer(config) as second:
+        first.subscribe("t")
+        found = [next(iter(first)).value]
+        second.subscribe("t")
+        thread = threading.Thread(
+            target=until, args=(second, lambda: len(second.assignment) == 1), daemon=True
+        )
+        thread.start()
+        while thread.is_alive() or len(first.assignment) != 1:
+            found += [record.value for record in first.poll(0.05)]
+        thread.join()
+        assert len(found) == 10
+        assert sum(broker.committed("g").values()) == 10
+
+
 def test_group_metadata_and_a_rebalance_on_request(
     broker: Broker, consumer: rota.BlockingConsumer
 ) -> None:
@@ -595,6 +737,13 @@ def test_group_metadata_and_a_rebalance_on_request(
 
 
 # Ends
+
+
+def test_wakeup_ends_a_look_up(broker: Broker, consumer: rota.BlockingConsumer) -> None:
+    broker.delay("Metadata", 30, times=None)
+    threading.Timer(0.05, consumer.wakeup).start()
+    with pytest.raises(Interrupted):
+        consumer.topics()
 
 
 def test_wakeup_ends_a_poll(consumer: rota.BlockingConsumer) -> None:
@@ -614,6 +763,23 @@ def test_ctrl_c_ends_a_poll_and_the_close_still_leaves_the_group(broker: Broker)
         consumer.poll(60)
     consumer.close()
     assert broker.group("g").state == "Empty"
+
+
+def test_a_fork_leaves_the_consumer_of_its_parent_alone(broker: Broker) -> None:
+    with rota.BlockingConsumer(settings(broker)) as consumer:
+        consumer.assign([T0])
+        consumer.poll(0.1)
+        child = os.fork()
+        if not child:  # what a child does at its end
+            try:
+                consumer.poll(0)
+            except RotaError:
+                consumer.close()
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        broker.produce("t", "still there", partition=0)
+        assert values(consumer, 1) == [b"still there"]
 
 
 def test_a_closed_consumer_says_so(consumer: rota.BlockingConsumer) -> None:

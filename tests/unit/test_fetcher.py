@@ -209,6 +209,7 @@ def test_the_next_is_asked_for_before_an_answer_is_decoded_even_outside_the_loop
         found = loop.run_until_complete(reader.poll(most=1))
         loop.run_until_complete(asyncio.sleep(0.1))  # two answers wait now
         before = sent[Api.FETCH]
+        reader.fetcher.prepare(2)
         found += list(reader.fetcher.take(2))
         assert sent[Api.FETCH] == before + 1
         found += loop.run_until_complete(reader.read(12 - len(found)))

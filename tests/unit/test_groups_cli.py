@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -104,6 +105,17 @@ def test_no_groups(groups: Run) -> None:
 
 
 # Describe
+
+
+def test_what_a_client_calls_itself_does_not_colour_the_screen(
+    broker: rota.Broker, groups: Run
+) -> None:
+    commit(broker, "late", {("orders", 0): 0})
+    seat(broker, "late", [Seat(name="\x1b[31mred", gets={"orders": [0]})])
+    for command in (("describe", "late"), ("delete", "late"), ("delete", "late", "--execute")):
+        _, out, err = groups(*command)
+        assert "\x1b" not in out + err
+        assert "\\x1b[31mred" in out + err
 
 
 def test_a_group_is_described(broker: rota.Broker, groups: Run) -> None:
@@ -546,3 +558,42 @@ def test_two_thousand_partitions(broker: rota.Broker, groups: Run) -> None:
     (group,) = read(groups, "describe", "wide")
     assert len(group["partitions"]) == 2_000
     assert {each["lag"] for each in group["partitions"]} == {0}
+    _, out, _ = groups("describe", "wide")
+    assert "\ntopic  partition  committed  end  lag  behind  owner\n" in out
+    assert "\nwide        1999          0    0    0      0s  -\n" in out
+
+
+def test_a_pipe_gets_no_colours(broker: rota.Broker) -> None:
+    billing(broker)
+    where = ("--bootstrap-servers", broker.bootstrap_servers)
+    command = [sys.executable, "-m", "rota", "groups", "describe", "billing", *where]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "\x1b" not in done.stdout
+    assert "second" in done.stdout
+    assert done.stderr == ""
+
+
+def test_control_c_ends_the_waiting() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "-m", "rota", "groups", "list", "--bootstrap-servers", where]
+        running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        connection, _ = silent.accept()
+        with connection:
+            connection.recv(1)  # it has asked, and waits
+            running.send_signal(signal.SIGINT)
+            _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert err == "rota: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["", "list", "describe", "lag", "reset", "delete", "delete-offsets"]
+)
+def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["groups", *filter(None, [command]), "--help"])
+    out = capsys.readouterr().out
+    assert f"rota groups {command}" in out
+    assert "examples:\n" in out
+    assert "--bootstrap-servers kafka:9092" in out

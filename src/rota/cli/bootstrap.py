@@ -8,6 +8,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from rota.cli import setting
+from rota.cli.screen import plain
 from rota.client import missing
 from rota.errors import Unreachable
 
@@ -22,18 +24,13 @@ CONNECT = 10.0
 """Seconds for the first answer: an address that is wrong should be said soon."""
 
 
-def add_to(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+DEFAULTS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
+"""Where neither file nor flags say something else."""
+
+
+def add_to(parser: argparse._ArgumentGroup) -> None:
     """The flags."""
-    parser.add_argument(
-        "--bootstrap-servers",
-        metavar="HOST:PORT,...",
-        help="brokers to ask first; the others are found through them",
-    )
-    parser.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help="a client.properties: security.protocol, sasl.jaas.config and so on",
-    )
+    setting.add_to(parser)
     parser.add_argument(
         "--timeout",
         type=_seconds,
@@ -81,7 +78,7 @@ def print_json(value: object) -> None:
 
 def say(text: str) -> None:
     """Beside the output, so that it does not get into a file or a pipe."""
-    print(f"rota: {' '.join(text.split())}", file=sys.stderr)  # noqa: T201
+    print(f"rota: {plain(' '.join(text.split())).plain}", file=sys.stderr)  # noqa: T201
 
 
 def asked(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]]) -> T:
@@ -92,23 +89,19 @@ def asked(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]]) -> T:
     if (problem := missing()) is not None:
         raise Unreachable(problem)
     import asyncio  # noqa: PLC0415 (other commands do without it, and without a client)
+    import logging  # noqa: PLC0415
 
+    # what goes wrong for good is said by the error; what does not, by nothing
+    logging.getLogger("rota.client").addHandler(logging.NullHandler())
     return asyncio.run(_asked(_config(args), args.timeout, ask))
 
 
 def _config(args: argparse.Namespace) -> ClientConfig:
-    from rota.client import setting  # noqa: PLC0415
+    from rota.client.setting import read  # noqa: PLC0415 (as above)
 
-    given: dict[str, object] = {"client.id": "rota"}
-    if args.command_config is not None:
-        given |= setting.load(args.command_config)
-    if args.bootstrap_servers is not None:
-        given["bootstrap.servers"] = args.bootstrap_servers
-    if not given.get("bootstrap.servers"):
-        args.error("--bootstrap-servers HOST:PORT is needed, or bootstrap.servers in the settings")
-    settings = setting.read(given)
+    settings = read({**DEFAULTS, **setting.given(args)})
     for warning in settings.warnings:
-        say(f"{args.command_config}: {warning}")
+        say(warning)
     return settings.client
 
 

@@ -247,8 +247,8 @@ def _is_other(strategy: str) -> bool:
 def _live(args: argparse.Namespace) -> Live | None:
     """The group that runs, if that is what is asked for."""
     if args.group is None:
-        if args.bootstrap_servers is not None or args.command_config is not None:
-            args.error("--bootstrap-servers and --command-config are for --group NAME")
+        if args.bootstrap_servers is not None or args.command_config is not None or args.config:
+            args.error("--bootstrap-servers, --command-config and --config are for --group NAME")
         return None
     if args.case is not None or args.members is not None:
         args.error("--group is read from its cluster: it goes with no case file and no --members")

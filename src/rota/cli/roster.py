@@ -52,7 +52,7 @@ def print_group(group: Overview, standings: Sequence[Standing], *, full: bool) -
         _print_offsets(standings, names)
         screen.print(_total(standings))
     else:
-        screen.print("nothing is committed")
+        screen.print("nothing is committed, or nothing that may be seen")
     for note in notes(group, standings):
         screen.print(plain(f"note: {note}"))
 

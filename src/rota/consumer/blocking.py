@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Never, Self
 
 from rota.client.batch import Batch
 from rota.client.offset import ListedOffset
+from rota.client.setting import mapping
 from rota.consumer.consumer import (
     CLOSE_TIMEOUT,
     Consumer,
@@ -45,15 +45,18 @@ class BlockingConsumer:
     consumer can be used again, but for ``Fenced``.
     """
 
-    def __init__(self, config: Mapping[str, object]) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, **keywords: Never) -> None:
         """Reads the settings; nothing is opened yet.
 
-        :param config: Kafka's settings by their names; see docs/consumer-settings.md
-        :raises InputError: a setting is unknown or wrong; names it
+        :param config: Kafka's settings by their names; see docs/consumer-settings.md.
+            :func:`rota.load_properties` has those of a file
+        :param keywords: there are none; who tries is told how settings are given
+        :raises InputError: a setting is missing, unknown or wrong; names it
         """
+        settings = mapping(config, keywords)
         self._loop = PrivateLoop()
         try:
-            self._consumer = Consumer(config, call=self._loop.call_outside)
+            self._consumer = Consumer(settings, call=self._loop.call_outside)
         except BaseException:
             self._loop.close()
             raise
@@ -124,10 +127,9 @@ class BlockingConsumer:
         :raises Interrupted: :meth:`wakeup` was called
         """
         check_poll(timeout, max_records)
-        found = self._core.poll_now(partial(self._core.take, max_records))
-        if found is not None:
-            return self._core.intercepted(found)
-        return self._loop.run(self._consumer.poll(timeout, max_records))
+        if not self._core.fill_now(max_records):
+            self._loop.run(self._core.fill(timeout, max_records))
+        return self._core.hand_out(max_records)
 
     def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
         """The same in columns: all that has been fetched, a batch for each partition's answer.
@@ -136,8 +138,10 @@ class BlockingConsumer:
         of offsets and timestamps, lists of keys, values and headers, and ``to_arrow()``. Otherwise
         as :meth:`poll`.
         """
-        found = self._core.poll_now(self._core.take_batches)
-        return found or self._loop.run(self._consumer.poll_batches(timeout))
+        check_poll(timeout)
+        if not self._core.fill_with_batches_now():
+            self._loop.run(self._core.fill_with_batches(timeout))
+        return self._core.flow.take_batches()
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Record by record, until the consumer is closed.
@@ -152,11 +156,8 @@ class BlockingConsumer:
             for record in flow.rest:
                 flow.handed = record
                 yield record
-            found = core.poll_now(core.take)
-            if found is not None:
-                flow.refill(core.intercepted(found))
-            elif not core.is_closed:
-                self._loop.run(core.refill())
+            if not (core.is_closed or core.fill_now()):
+                self._loop.run(core.fill(POLL_TIMEOUT))
 
     def commit_sync(
         self, offsets: GivenOffsets | None = None, timeout: float | None = None
@@ -305,11 +306,12 @@ class BlockingConsumer:
             same
         :raises Exception: what a listener or a callback has raised, after all is closed
         """
-        if not self._core.is_closing:
+        if not (self._core.is_closing or self._core.home.is_forked):
             try:
                 self._loop.run(self._consumer.close(timeout))
             finally:
-                self._loop.close()
+                if self._core.is_closed:
+                    self._loop.close()
 
     def __enter__(self) -> Self:
         return self

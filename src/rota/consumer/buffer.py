@@ -8,76 +8,21 @@ what belongs to one that was revoked or sought in is dropped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from rota.client.answer import PORTION, read
+from rota.client.answer import PORTION
 from rota.client.batch import Batch
 from rota.client.fetch import Fetched
 from rota.consumer.entry import Position
-from rota.consumer.making import Deserializer, make
+from rota.consumer.making import Deserializer
 from rota.consumer.position import Positions
 from rota.consumer.record import ConsumerRecord, Records
 from rota.consumer.verdict import missing
-from rota.errors import RecordError
+from rota.consumer.waiting import Waiting
 from rota.model.client import ReadConfig
 from rota.model.offset import NO_EPOCH
 from rota.model.topic import TopicPartition
-
-
-class Waiting:
-    """One partition's answer."""
-
-    __slots__ = ("_batches", "_error", "_fetched", "_row", "_rows", "partition", "size", "stamp")
-
-    def __init__(self, fetched: Fetched, stamp: int) -> None:
-        self.partition = fetched.partition
-        self.stamp = stamp
-        self.size = len(fetched.records)
-        self._fetched = fetched
-        self._batches: Iterator[Batch] | None = None
-        """None: nothing was decoded yet."""
-        self._error: RecordError | None = None
-        """What comes next cannot be read."""
-        self._rows: Batch | None = None
-        """The portion that is being handed out."""
-        self._row = 0
-
-    def next(self, most: int | None, config: ReadConfig) -> Batch | None:
-        """The next rows, not more than these; None: that was all.
-
-        They count as handed out once :meth:`advance` says so: nothing is lost if they cannot be
-        made into records.
-
-        :raises RecordError: what comes next cannot be read; it is raised each time
-        """
-        if self._error is not None:
-            raise self._error
-        if self._batches is None:
-            check, committed_only = config.check_crcs, config.committed_only
-            self._batches = read(self._fetched, check=check, committed_only=committed_only)
-        if self._rows is None:
-            try:
-                self._rows, self._row = next(self._batches, None), 0
-            except RecordError as error:
-                self._error = error
-                raise
-        if self._rows is None:
-            return None
-        stop = len(self._rows) if most is None else self._row + most
-        return self._rows[self._row : stop]
-
-    def advance(self, rows: int) -> None:
-        """So many rows were handed out."""
-        self._row += rows
-        if self._rows is not None and self._row >= len(self._rows):
-            self._rows = None
-
-    def part(self) -> None:
-        """Keeps its own bytes alone: it may be here for long, and the frame has others' too."""
-        if self._batches is None:
-            own = memoryview(bytes(self._fetched.records))
-            self._fetched = self._fetched._replace(records=own)
 
 
 @dataclass(slots=True)
@@ -90,6 +35,10 @@ class Trouble:
     """Whom it concerns; nobody: the consumer as a whole."""
     lasting: bool = False
     """It is raised again and again, until the application seeks elsewhere."""
+
+
+def forget(_: object) -> None:
+    """Keeps nothing."""
 
 
 class Buffer:
@@ -159,62 +108,77 @@ class Buffer:
 
     # Handing out
 
-    def take(self, most: int) -> Records:
-        """Up to so many records.
+    def prepare(self, most: int) -> None:
+        """Decodes and makes so many records, if they are there. Deserializers run in here."""
+        made = 0
+        for item in list(self._queue):
+            if isinstance(item, Trouble):
+                break
+            entry = self._positions.get(item.partition)
+            if entry is None or entry.stamp != item.stamp or not entry.gives:
+                continue
+            item.prepare(self._config, self._key, self._value)
+            made += item.ready
+            if made >= most or item.error is not None:
+                break
 
+    def take(self, most: int, keep: Callable[[Records], None] = forget) -> Records:
+        """Up to so many of the records that are prepared.
+
+        :param keep: is given them before the positions move: if something stops this in between,
+            they come twice rather than never
         :raises Exception: an error whose turn has come; there are no records before it
         """
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
         left = most
-        while left > 0 and (waiting := self._first(bool(found))) is not None:
-            try:
-                rows = waiting.next(left, self._config)
-                if rows is None:
-                    self._finish(waiting)
-                    continue
-                records, error = make(rows, self._key, self._value)
-                if error is not None and not records:
-                    raise error
-            except RecordError:
-                if found:
-                    break
-                self._stumble(waiting)
-                raise
-            if error is not None:
-                rows = rows[: len(records)]
+        while left > 0 and (waiting := self._next(bool(found))) is not None and waiting.ready:
+            records, rows = waiting.take(left)
+            known = found.setdefault(waiting.partition, records)
+            if known is not records:
+                known += records
+            keep(Records(found))
             self._hand(waiting, rows)
+            waiting.took(len(records))
             left -= len(records)
-            if records:
-                known = found.get(waiting.partition)
-                if known is None:
-                    found[waiting.partition] = records
-                else:
-                    known += records
         return Records(found)
 
-    def take_batches(self, most: int = PORTION) -> list[Batch]:
+    def take_batches(
+        self, keep: Callable[[list[Batch]], None] = forget, most: int = PORTION
+    ) -> list[Batch]:
         """Answers as columns, until they have so many bytes; one at least.
 
+        :param keep: as in :meth:`take`
         :raises Exception: an error whose turn has come; there are no records before it
         """
         found: list[Batch] = []
         left = most
-        while left > 0 and (waiting := self._first(bool(found))) is not None:
-            try:
-                rows = waiting.next(None, self._config)
-            except RecordError:
-                if found:
-                    break
-                self._stumble(waiting)
-                raise
-            if rows is None:
-                left -= waiting.size
-                self._finish(waiting)
-                continue
+        while left > 0 and (waiting := self._next(bool(found))) is not None:
+            rows = waiting.take_rows()
+            found.append(rows)
+            keep(found)
             self._hand(waiting, rows)
-            if len(rows):
-                found.append(rows)
+            waiting.took(len(rows))
+            left -= waiting.size
         return found
+
+    def _next(self, some: bool) -> Waiting | None:
+        """The answer whose turn it is, opened; None: nobody's, or that of an error that must wait
+        because there are some records before it.
+        """
+        while (waiting := self._first(some)) is not None:
+            waiting.open(self._config)
+            if waiting.passed is not None:
+                self._hand(waiting, waiting.passed)
+                waiting.passed = None
+            if waiting.error is not None:
+                if some:
+                    return None
+                self._stumble(waiting)
+                raise waiting.error
+            if not waiting.is_empty:
+                return waiting
+            self._finish(waiting)
+        return None
 
     def _first(self, some: bool) -> Waiting | None:
         """Whose turn it is; None: nobody's, or that of an error that must wait."""
@@ -243,7 +207,6 @@ class Buffer:
         epoch = None if rows.next_epoch == NO_EPOCH else rows.next_epoch
         position = Position(rows.next_offset, epoch)
         self._positions.hand(waiting.partition, waiting.stamp, position)
-        waiting.advance(len(rows))
 
     def _finish(self, waiting: Waiting) -> None:
         self._queue.popleft()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Never, Self, TypeAlias
 
 from rota.client.batch import Batch
 from rota.client.offset import EARLIEST, LATEST, ListedOffset, list_offsets
+from rota.client.setting import mapping
 from rota.consumer.core import POLL_TIMEOUT, Core, Place, place
 from rota.consumer.listener import CommitCallback, Offsets, RebalanceListener
 from rota.consumer.membership import SILENT, Caller, call_here
@@ -57,14 +57,22 @@ class Consumer:
     consumer can be used again, but for ``Fenced``.
     """
 
-    def __init__(self, config: Mapping[str, object], *, call: Caller = call_here) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        call: Caller | None = None,
+        **keywords: Never,
+    ) -> None:
         """Reads the settings; nothing is opened yet.
 
-        :param config: Kafka's settings by their names; see docs/consumer-settings.md
+        :param config: Kafka's settings by their names; see docs/consumer-settings.md.
+            :func:`rota.load_properties` has those of a file
         :param call: how listeners and callbacks are called, for those who have another loop
-        :raises InputError: a setting is unknown or wrong; names it
+        :param keywords: there are none; who tries is told how settings are given
+        :raises InputError: a setting is missing, unknown or wrong; names it
         """
-        self.core = Core(config, call)
+        self.core = Core(mapping(config, keywords), call or call_here)
 
     # What to read
 
@@ -157,8 +165,8 @@ class Consumer:
         :raises Interrupted: :meth:`wakeup` was called
         """
         check_poll(timeout, max_records)
-        found = await self.core.poll(timeout, partial(self.core.take, max_records))
-        return Records({}) if found is None else self.core.intercepted(found)
+        await self.core.fill(timeout, max_records)
+        return self.core.hand_out(max_records)
 
     async def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
         """The same in columns: all that has been fetched, a batch for each partition's answer.
@@ -168,7 +176,8 @@ class Consumer:
         as :meth:`poll`.
         """
         check_poll(timeout)
-        return await self.core.poll(timeout, self.core.take_batches) or []
+        await self.core.fill_with_batches(timeout)
+        return self.core.flow.take_batches()
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Record by record, until the consumer is closed.
@@ -182,7 +191,7 @@ class Consumer:
             for record in flow.rest:
                 flow.handed = record
                 yield record
-            await self.core.refill()
+            await self.core.fill(POLL_TIMEOUT)
 
     # Committing
 
@@ -230,7 +239,7 @@ class Consumer:
         """
         self.core.need_group("committed")
         wanted = [place("committed", one) for one in partitions]
-        return await self.core.fetch_committed(wanted, timeout)
+        return await self.core.until_interrupted(self.core.fetch_committed(wanted, timeout))
 
     # Positions
 
@@ -282,7 +291,7 @@ class Consumer:
 
         Forgotten when a rebalance takes the partition away. Go on polling meanwhile.
         """
-        self.core.fetcher.pause(self.core.of_assignment("pause", partitions))
+        self.core.pause(self.core.of_assignment("pause", partitions))
 
     def resume(self, *partitions: Place) -> None:
         """Goes on with these."""
@@ -335,14 +344,16 @@ class Consumer:
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
         """The numbers of a topic's partitions; none if there is no such topic."""
         self.core.check_open()
-        found = await self.core.client.refresh((topic,), deadline=self.core.deadline(timeout))
+        asked = self.core.client.refresh((topic,), deadline=self.core.deadline(timeout))
+        found = await self.core.until_interrupted(asked)
         known = found.topics.get(topic)
         return () if known is None else tuple(range(len(known.partitions)))
 
     async def topics(self, timeout: float | None = None) -> dict[str, int]:
         """All topics that may be seen, the broker's own too, with how many partitions they have."""
         self.core.check_open()
-        found = await self.core.client.refresh(None, deadline=self.core.deadline(timeout))
+        asked = self.core.client.refresh(None, deadline=self.core.deadline(timeout))
+        found = await self.core.until_interrupted(asked)
         return {name: len(topic.partitions) for name, topic in sorted(found.topics.items())}
 
     async def _ends(
@@ -357,7 +368,8 @@ class Consumer:
         self.core.check_open()
         config = self.core.settings.read
         deadline = self.core.deadline(timeout)
-        return await list_offsets(self.core.client, wanted, config.isolation, deadline=deadline)
+        asked = list_offsets(self.core.client, wanted, config.isolation, deadline=deadline)
+        return await self.core.until_interrupted(asked)
 
     # The group
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
-from rota.client.batch import Batch
 from rota.client.cluster import Client
 from rota.client.metadata import Metadata
 from rota.client.setting import read
@@ -15,8 +15,9 @@ from rota.consumer.bell import Bell
 from rota.consumer.driver import Driver
 from rota.consumer.fetcher import Fetcher
 from rota.consumer.flow import Flow
+from rota.consumer.home import Home
 from rota.consumer.listener import ConsumerInterceptor, Offsets
-from rota.consumer.membership import LOGGER, Caller, Membership, told
+from rota.consumer.membership import LOGGER, Caller, Membership, in_listener, told
 from rota.consumer.record import Records
 from rota.consumer.topics import Topics
 from rota.errors import AuthorizationFailed, Code, GroupError, InputError, Interrupted
@@ -43,6 +44,7 @@ class Core:
         for warning in settings.warnings:
             LOGGER.warning("%s", warning)
         self.settings = settings
+        self.home = Home()
         self.bell = Bell()
         self.client = Client(settings.client)
         self.topics = Topics(self.client, self._metadata_updated, self.bell.ring)
@@ -77,6 +79,8 @@ class Core:
         """Only what a listener does while the consumer says good-bye is still allowed."""
         self.is_closed = False
         self._is_interrupted = False
+        self._is_leaving = False
+        """``unsubscribe`` was called, and the group is not left yet."""
 
     # What is read
 
@@ -100,27 +104,76 @@ class Core:
         """Leaves the group, and waits until the listener has heard of it."""
         membership = self.membership
         assert membership is not None
-        self.flow.stop()  # not drained: the last commit covers what was handed out
+        self.flow.stop()  # positions stay: the last commit covers what was handed out
+        self._is_leaving = True
         membership.driver.tell(Unsubscribed())
-        machine = membership.driver.machine
+        if in_listener():
+            return  # the member goes on when the listener is done
         while True:
             await membership.attend()
-            if not machine.is_unsubscribing:
+            if not membership.driver.machine.is_unsubscribing:
                 break
             await self.bell.wait(FOREVER, lambda: membership.is_due)
-        self.flow.drain()
-        self.is_subscribed = False
+        self._leave()
+
+    def _leave(self) -> None:
+        """The group is left."""
+        self._is_leaving = self.is_subscribed = False
+        self.flow.fill(Records({}))
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hands out no more of these; what a loop has not come to is fetched again later."""
+        unread = self.flow.unread()
+        with self.lock():
+            for at in partitions:
+                if at in unread:
+                    self.flow.drop([at])
+                    self.fetcher.seek(at, unread[at])
+            self.fetcher.pause(partitions)
 
     # Polling
 
-    async def refill(self) -> None:
-        """Takes the next records for a loop over the consumer, if they come soon."""
-        found = await self.poll(POLL_TIMEOUT, self.take)
-        if found is not None:
-            self.flow.refill(self.intercepted(found))
+    async def fill(self, timeout: float, max_records: int | None = None) -> None:
+        """Fills the flow, unless something is left there; not longer than so many seconds."""
+        if not self.flow.is_empty:
+            return
+        self._clear()
+        most = self._most(max_records)
+        prepare = partial(self.fetcher.prepare, most)
+        if await self._poll(timeout, prepare, partial(self._take, most)):
+            self._intercept()
 
-    async def poll(self, timeout: float, take: Callable[[], T | None]) -> T | None:
-        """Takes as soon as there is something to take; None if that takes too long."""
+    def fill_now(self, max_records: int | None = None) -> bool:
+        """The same without a loop, if it can be done at once."""
+        if not self.flow.is_empty:
+            return True
+        self._clear()
+        most = self._most(max_records)
+        is_filled = self._poll_now(partial(self.fetcher.prepare, most), partial(self._take, most))
+        if is_filled:
+            self._intercept()
+        return is_filled
+
+    def hand_out(self, max_records: int | None = None) -> Records:
+        """What the application gets of the flow."""
+        return self.flow.take(self._most(max_records))
+
+    async def fill_with_batches(self, timeout: float) -> None:
+        """Fills the flow with columns, unless some are left there."""
+        if not self.flow.has_batches:
+            await self._poll(timeout, _nothing, self._take_batches)
+
+    def fill_with_batches_now(self) -> bool:
+        """The same without a loop, if it can be done at once."""
+        return self.flow.has_batches or self._poll_now(_nothing, self._take_batches)
+
+    def _most(self, max_records: int | None) -> int:
+        return self.settings.read.max_records if max_records is None else max_records
+
+    async def _poll(
+        self, timeout: float, prepare: Callable[[], None], take: Callable[[], bool]
+    ) -> bool:
+        """Takes as soon as there is something to take, and says whether there was."""
         with self._alone():
             if not (self.is_subscribed or self.assigned):
                 raise InputError("poll: nothing to read: subscribe or assign first")
@@ -131,54 +184,69 @@ class Core:
                 await asyncio.sleep(0)  # others in the loop have their turn, the sockets too
                 while True:
                     await self.attend()
-                    found = self._take_in_poll(take)
-                    if found is not None or loop.time() >= deadline:
-                        return found
+                    prepare()
+                    if self._take_in_poll(take):
+                        return True
+                    if loop.time() >= deadline:
+                        return False
                     await self.bell.wait(deadline, self._is_due)
             finally:
                 self._tell_poll(PollEnded())
 
-    def poll_now(self, take: Callable[[], T | None]) -> T | None:
-        """The same, if it is there and nothing else is to be done first: without a loop."""
+    def _poll_now(self, prepare: Callable[[], None], take: Callable[[], bool]) -> bool:
         if self.fetcher.is_hungry or not self.fetcher.has_records:
-            return None
+            return False
         with self._alone():
             self._tell_poll(PollBegan())
-            # if something is to be done first, the poll goes on in the loop
-            return None if self._is_due_but_for_records() else self._take_in_poll(take)
+            try:
+                prepare()
+                if self._is_due_but_for_records() or not self._take_in_poll(take):
+                    return False  # the poll goes on in the loop
+            except BaseException:
+                self._tell_poll(PollEnded())
+                raise
+            return True
 
-    def _take_in_poll(self, take: Callable[[], T | None]) -> T | None:
+    def _take_in_poll(self, take: Callable[[], bool]) -> bool:
         """Takes records, and ends the poll by it: a commit of the member's own in between would
         cover what the application has not seen. Nothing is taken if the member has said something
         meanwhile: it may be that a partition is to be withheld, or another's.
         """
         with self.lock():
             if self.membership is not None and self.membership.is_due:
-                return None
-            found = take()
-            if found is not None:
-                self._tell_poll(PollEnded())
-        return found
+                return False
+            if not take():
+                return False
+            self._tell_poll(PollEnded())
+            return True
 
-    def take(self, max_records: int | None = None) -> Records | None:
-        """What may be handed out now, if anything; first what is left of a loop."""
-        most = self.settings.read.max_records if max_records is None else max_records
-        return self.flow.take(most) or self.fetcher.take(most) or None
+    def _take(self, most: int) -> bool:
+        return bool(self.fetcher.take(most, self.flow.fill))
 
-    def intercepted(self, records: Records) -> Records:
-        """What the interceptors let the application see; they have seen what a loop left."""
-        for interceptor in () if records is self.flow.left else self.settings.interceptors:
-            seen = told("on_consume", interceptor.on_consume, records)
-            records = records if seen is None else seen
-        return records
+    def _clear(self) -> None:
+        """Lets go of what was handed out, before new records are made: the collector has less to
+        look through. Columns that are left come again, as records.
+        """
+        if self.flow.has_batches:
+            self._give_back()
+        else:
+            self.flow.fill(Records({}))
 
-    def take_batches(self) -> list[Batch] | None:
-        """The same in columns."""
-        if unread := self.flow.unread():  # of a loop that was left: they come again, in columns
-            self.flow.drain()
-            for at, offset in unread.items():
-                self.fetcher.seek(at, offset)
-        return self.fetcher.take_batches() or None
+    def _give_back(self) -> None:
+        for at, offset in self.flow.unread().items():
+            self.fetcher.seek(at, offset)
+        self.flow.fill(Records({}))
+
+    def _take_batches(self) -> bool:
+        self._give_back()  # records that a loop has left come again, as columns
+        return bool(self.fetcher.take_batches(self.flow.fill_with_batches))
+
+    def _intercept(self) -> None:
+        """Lets interceptors see what is in the flow, and change it."""
+        for interceptor in self.settings.interceptors:
+            seen = told("on_consume", interceptor.on_consume, self.flow.whole)
+            if seen is not None:
+                self.flow.fill(seen)
 
     # Committing
 
@@ -216,6 +284,8 @@ class Core:
         """Does what waits to be done, and starts what can be started."""
         if self.membership is not None:
             await self.membership.attend()
+            if self._is_leaving and not self.membership.driver.machine.is_unsubscribing:
+                self._leave()
         if self.assigned:
             self._commit_if_due()
         self.advance()
@@ -238,6 +308,18 @@ class Core:
         has_mail = membership is not None and membership.is_due
         return has_mail or self._is_interrupted or self.topics.in_trouble
 
+    async def until_interrupted(self, question: Coroutine[Any, Any, T]) -> T:
+        """What a look-up finds, unless ``wakeup`` ends it."""
+        task = asyncio.ensure_future(question)
+        task.add_done_callback(lambda _: self.bell.ring())
+        try:
+            while not task.done():
+                self.check_interrupted()
+                await self.bell.wait(FOREVER, lambda: task.done() or self._is_interrupted)
+            return task.result()
+        finally:
+            task.cancel()
+
     def check_interrupted(self) -> None:
         """:raises Interrupted: ``wakeup`` was called"""
         if self._is_interrupted:
@@ -245,7 +327,10 @@ class Core:
             raise Interrupted("wakeup was called")
 
     def check_open(self) -> None:
-        """:raises InputError: the consumer is closed"""
+        """:raises InputError: the consumer is closed
+        :raises RotaError: this process is a fork of the consumer's own
+        """
+        self.home.check()
         if self.is_closed:
             raise InputError("this consumer is closed")
 
@@ -350,9 +435,14 @@ class Core:
         self.bell.ring()
 
     async def close(self, timeout: float) -> None:
-        """Says good-bye to the group, then closes everything, whatever goes wrong."""
-        if self.is_closing:
-            return
+        """Says good-bye to the group, then closes everything, whatever goes wrong.
+
+        :raises InputError: a listener asks for it
+        """
+        if self.is_closing or self.home.is_forked:
+            return  # a fork shares its parent's sockets: to close them here would hurt it
+        if in_listener():
+            raise InputError("close: not inside a listener: the group waits for its return")
         self.is_closing = True
         self.flow.stop()  # not drained: the last commit covers what was handed out
         async with contextlib.AsyncExitStack() as stack:
@@ -410,3 +500,7 @@ def place(name: str, given: object) -> TopicPartition:
 
 def _closing(interceptor: ConsumerInterceptor) -> Callable[[None], None]:
     return lambda _: interceptor.close()
+
+
+def _nothing() -> None:
+    """Columns are not made into records."""

@@ -26,7 +26,7 @@ from rota.client.cluster import Client
 from rota.client.metadata import Metadata
 from rota.client.offset import EARLIEST, LATEST
 from rota.client.refusal import AGAIN, refusal
-from rota.consumer.buffer import Buffer
+from rota.consumer.buffer import Buffer, forget
 from rota.consumer.entry import Leader, Position, Stage
 from rota.consumer.lane import Lanes
 from rota.consumer.lookup import AskCommitted, Lookup
@@ -157,19 +157,25 @@ class Fetcher:
         """There may be something that :meth:`advance` would start."""
         return self._changed
 
-    def take(self, max_records: int) -> Records:
-        """Up to so many records, decoded and made here; none if nothing waits.
+    def prepare(self, max_records: int) -> None:
+        """Decodes and makes so many records, if they are there. Deserializers run in here."""
+        self._buffer.prepare(max_records)
 
+    def take(self, max_records: int, keep: Callable[[Records], None] = forget) -> Records:
+        """Up to so many records that are prepared.
+
+        :param keep: is given them before the positions move
         :raises RotaError: the next thing is an error
         """
-        return self._buffer.take(max_records)
+        return self._buffer.take(max_records, keep)
 
-    def take_batches(self) -> list[Batch]:
+    def take_batches(self, keep: Callable[[list[Batch]], None] = forget) -> list[Batch]:
         """What waits, as columns.
 
+        :param keep: is given them before the positions move
         :raises RotaError: the next thing is an error
         """
-        return self._buffer.take_batches()
+        return self._buffer.take_batches(keep)
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where what was handed out ends."""

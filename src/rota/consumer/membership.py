@@ -11,6 +11,7 @@ import inspect
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar, assert_never
 
@@ -41,6 +42,7 @@ from rota.model.topic import TopicPartition
 LOGGER = logging.getLogger("rota.consumer")
 SILENT = RebalanceListener()
 
+_in_listener: ContextVar[bool] = ContextVar("in_listener", default=False)
 CommitNews: TypeAlias = RunCallback | CallInterceptors | FinishCommit
 Caller: TypeAlias = Callable[[Callable[[], object]], Awaitable[None]]
 """Calls what is the application's own, and waits for it if it is to be awaited."""
@@ -180,11 +182,13 @@ class Membership:
     async def _call_listener(self, command: CallListener) -> None:
         method = getattr(self.listener, command.call.value)
         error: Exception | None = None
+        before = _in_listener.set(True)
         try:
-            await self._call(partial(method, command.partitions))
+            await self._call(partial(_called_in_listener, method, command.partitions))
         except Exception as raised:  # noqa: BLE001 (an application's code may raise anything)
             error = raised
         finally:  # also if it was cancelled: the group must not wait for it
+            _in_listener.reset(before)
             self.driver.tell(ListenerReturned(command.call_id, error))
 
     def _tell(self, command: CommitNews) -> None:
@@ -217,6 +221,22 @@ class Membership:
         """One at a time: the others are told by the calls that follow."""
         if self._errors:
             raise self._errors.pop(0)
+
+
+def in_listener() -> bool:
+    """Is this a listener's own call?"""
+    return _in_listener.get()
+
+
+def _called_in_listener(
+    method: Callable[[Sequence[TopicPartition]], object], partitions: Sequence[TopicPartition]
+) -> object:
+    """In the context that it is called in, which may not be that of the call's own task."""
+    before = _in_listener.set(True)
+    try:
+        return method(partitions)
+    finally:
+        _in_listener.reset(before)
 
 
 async def call_here(function: Callable[[], object]) -> None:

@@ -71,7 +71,8 @@ def _read(buffer: Buffer, starts: Int64Array, ends: Int64Array) -> Fields:
     if headers.any():
         bad |= (headers < 0) | (headers > ends - at)
         some = np.flatnonzero((headers > 0) & ~bad)
-        at[some] = _skip_headers(buffer, at[some], ends[some], headers[some])
+        if len(some):
+            at[some] = _skip_headers(buffer, at[some], ends[some], headers[some])
     bad |= at != ends
     return found
 

@@ -1,0 +1,140 @@
+"""One partition's answer, from its bytes to the records that are handed out, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rota.client.answer import read
+from rota.client.batch import Batch
+from rota.client.fetch import Fetched
+from rota.consumer.making import Deserializer, make
+from rota.consumer.record import ConsumerRecord
+from rota.errors import RecordError
+from rota.model.client import ReadConfig
+
+ROWS = 500
+"""Records that are made at once. Each is an object that the garbage collector looks at once 700 new
+ones are alive (``gc.get_threshold()``); with fewer, which are dropped before the next are made, it
+has nothing to do. That halves the time a record takes.
+"""
+
+
+class Waiting:
+    """An answer that waits its turn.
+
+    It is decoded portion by portion (:meth:`open`), records are made of a portion's rows
+    (:meth:`prepare`), and both are handed out by the methods that take.
+    """
+
+    __slots__ = (
+        "_at",
+        "_batches",
+        "_fetched",
+        "_flaw",
+        "_made",
+        "_row",
+        "_rows",
+        "error",
+        "is_empty",
+        "partition",
+        "passed",
+        "size",
+        "stamp",
+    )
+
+    def __init__(self, fetched: Fetched, stamp: int) -> None:
+        self.partition = fetched.partition
+        self.stamp = stamp
+        self.size = len(fetched.records)
+        self.error: RecordError | None = None
+        """What comes next cannot be read."""
+        self.is_empty = False
+        """That was all."""
+        self.passed: Batch | None = None
+        """Without records, but to be read on behind: all of it was left out, or compacted away."""
+        self._fetched = fetched
+        self._batches: Iterator[Batch] | None = None
+        self._rows: Batch | None = None
+        """The portion that is being handed out."""
+        self._row = 0
+        """Its first row that was not."""
+        self._made: list[ConsumerRecord] = []
+        self._at = 0
+        """The first of those made that was not handed out."""
+        self._flaw: RecordError | None = None
+        """What is wrong with the record behind those made."""
+
+    @property
+    def ready(self) -> int:
+        """How many records are made, and were not handed out."""
+        return len(self._made) - self._at
+
+    def open(self, config: ReadConfig) -> None:
+        """Decodes the next portion, if none is under way; there is none, or an error, else."""
+        while self._rows is None and self.error is None and not self.is_empty:
+            if self._batches is None:
+                check, committed_only = config.check_crcs, config.committed_only
+                self._batches = read(self._fetched, check=check, committed_only=committed_only)
+            try:
+                rows = next(self._batches, None)
+            except RecordError as error:
+                self.error = error
+                return
+            except BaseException:
+                # Ctrl-C has ended the generator: the next one reads on where this one was
+                self._batches = None
+                raise
+            if rows is None:
+                self.is_empty = True
+                return
+            self._fetched = self._fetched._replace(fetch_offset=rows.next_offset)
+            if len(rows):
+                self._rows, self._row = rows, 0
+            else:
+                self.passed = rows
+
+    def prepare(
+        self, config: ReadConfig, key: Deserializer | None, value: Deserializer | None
+    ) -> None:
+        """Makes the next records, unless some are made. An error of a deserializer waits until
+        those before it are handed out.
+        """
+        if self.ready:
+            return
+        self.open(config)
+        if self._rows is None:
+            return
+        records, flaw = make(self._rows[self._row : self._row + ROWS], key, value)
+        if records:
+            self._made, self._at, self._flaw = records, 0, flaw
+        else:
+            self.error = flaw
+
+    def take(self, most: int) -> tuple[list[ConsumerRecord], Batch]:
+        """Records that are made, and the rows up to the last of them."""
+        assert self._rows is not None
+        records = self._made[self._at : self._at + most]
+        return records, self._rows[: self._row + len(records)]
+
+    def took(self, count: int) -> None:
+        """So many rows were handed out."""
+        assert self._rows is not None
+        self._row += count
+        self._at += count
+        if self._at >= len(self._made):
+            self._made, self._at = [], 0
+            self.error, self._flaw = self._flaw, None
+        if self._row >= len(self._rows):
+            self._rows = None
+
+    def take_rows(self) -> Batch:
+        """All rows of the portion that were not handed out; what was made of them is forgotten."""
+        assert self._rows is not None
+        self._made, self._at, self._flaw = [], 0, None
+        return self._rows[self._row :]
+
+    def part(self) -> None:
+        """Keeps its own bytes alone: it may be here for long, and the frame has others' too."""
+        if self._batches is None:
+            own = memoryview(bytes(self._fetched.records))
+            self._fetched = self._fetched._replace(records=own)
