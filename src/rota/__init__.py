@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rota import errors
     from rota.assignors.interface import Assignor, PartitionAssignor
     from rota.broker.embedded import Broker
+    from rota.client.setting import load_properties
     from rota.consumer.blocking import BlockingConsumer
     from rota.consumer.consumer import Consumer
     from rota.consumer.listener import ConsumerInterceptor, RebalanceListener
@@ -58,6 +59,7 @@ _HOMES = {
     "Subscription": "rota.model.membership",
     "TopicPartition": "rota.model.topic",
     "assign": "rota.plan",
+    "load_properties": "rota.client.setting",
     "simulate": "rota.sim.simulate",
 }
 
@@ -89,6 +91,7 @@ __all__ = [
     "TopicPartition",
     "assign",
     "errors",
+    "load_properties",
     "simulate",
 ]
 
@@ -102,7 +105,7 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no others
             raise AttributeError(f"module 'rota' has no attribute {name!r}")
         part = _NEEDY.get(name)
         if part is not None and (problem := importlib.import_module(part).missing()):
-            raise importlib.import_module("rota.errors").Unreachable(problem)
+            raise importlib.import_module("rota.errors").MissingExtra(problem)
         value = globals()[name] = getattr(_loaded(_HOMES[name]), name)
         return value
 
@@ -120,4 +123,6 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no others
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    """Without what cannot be loaded here: ``help(rota)`` would fail by it."""
+    parts = {part: importlib.import_module(part).missing() for part in set(_NEEDY.values())}
+    return sorted(name for name in __all__ if not parts.get(_NEEDY.get(name, "")))

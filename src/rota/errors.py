@@ -7,6 +7,7 @@
     │   ├── UnknownStrategy     no such strategy, or it cannot be loaded
     │   └── UnknownSolver       no such solver of the sticky family
     ├── Unreachable             what is needed cannot be reached or read: a file, a server, Java
+    │   ├── MissingExtra        a package that is not installed; an ImportError, too
     │   ├── DiskError           the machine refused to read or write a file of the data folder
     │   ├── NotKafka            something else than a Kafka listens at an address
     │   ├── Untrusted           TLS does not come about: a certificate is not accepted
@@ -141,6 +142,10 @@ class DiskError(Unreachable):
         super().__init__(message)
         self.full = full
         """There is no space left."""
+
+
+class MissingExtra(Unreachable, ImportError):
+    """A package that this part of Rota needs is not installed. The message says how to get it."""
 
 
 class NotKafka(Unreachable):

@@ -118,18 +118,16 @@ def shorten(scene: Scene, topics: Sequence[str]) -> list[int]:
         (log,) = (scene.cluster.data / f"{topic}-0").glob("*.log")
         os.truncate(log, log.stat().st_size // 2 + 1)
     scene.cluster.start()
-    ends = []
-    for topic in topics:
-        until("it has a leader", partial(has_leader, scene, topic))
-        # librdkafka asks with the epoch of its metadata, and again when that is old
-        with suppress(KafkaException):
-            scene.admin.log_offsets(topic, 1, "latest")
-        ((_, end),) = scene.admin.log_offsets(topic, 1, "latest")
-        assert end < 20
-        ends.append(end)
-    return ends
+    return [until("it is led again", partial(end_of, scene, topic)) for topic in topics]
 
 
-def has_leader(scene: Scene, topic: str) -> bool:
+def end_of(scene: Scene, topic: str) -> int | None:
+    """The end of its log, once it has a leader; librdkafka may ask with an old epoch at first."""
     found = scene.admin.admin.list_topics(topic, timeout=10).topics[topic].partitions
-    return bool(found) and found[0].leader >= 0
+    if not found or found[0].leader < 0:
+        return None
+    with suppress(KafkaException):
+        ((_, end),) = scene.admin.log_offsets(topic, 1, "latest")
+        assert 0 < end < 20
+        return end
+    return None

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.server
 import re
 import socket
 import ssl
 import struct
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -64,7 +68,9 @@ def problem(talk: Talk, kind: type[Exception] = NotKafka, patience: float = 10) 
         (b"-ERR unknown command\r\n", "a Redis server"),
         (b"\x15\x03\x03\x00\x02\x02\x50", "TLS is spoken there.*set security.protocol to SSL"),
         (b"J\x00\x00\x00\x0a8.0.35", "a MySQL server"),
-        (b"<html>", "XML or HTML"),
+        (b"<html>", "an HTTP server"),
+        (b"<!doctype html>", "an HTTP server"),
+        (b"<?xml version='1.0'?>", "XML"),
         (b"\xff\xff\xff\xff", "does not speak Kafka's protocol: it says"),
         (b"\x00\x00\x00\x00", "does not speak Kafka's protocol"),
         (b"\x7f\xff\xff\xff", "does not speak Kafka's protocol"),
@@ -92,6 +98,99 @@ def test_a_server_that_says_nothing() -> None:
     said = problem(saying(b"", stay=True), patience=0.1)
     assert re.search(r"nothing is said within [0-9.]+ s: is it a port for TLS", said)
     assert "SASL_SSL" in said
+
+
+@contextlib.contextmanager
+def http_server(context: ssl.SSLContext | None = None) -> Iterator[str]:
+    """One that reads a line before it says anything."""
+    listening = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    if context is not None:
+        listening.socket = context.wrap_socket(listening.socket, server_side=True)
+    thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listening.server_port}"
+    finally:
+        listening.shutdown()
+        thread.join()
+        listening.server_close()
+
+
+class Quiet(http.server.BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Says nothing."""
+
+
+SHORT = {"connect_timeout": 200, "request_timeout": 60_000}
+
+
+@pytest.mark.parametrize("speaks_tls", [False, True])
+def test_a_server_that_waits_for_the_end_of_a_line(speaks_tls: bool, tmp_path: Path) -> None:
+    authority, context, tls = trustme.CA(), None, None
+    if speaks_tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        tls = Tls(authorities=authority.cert_pem.bytes().decode())
+
+    async def main(at: str) -> None:
+        async with client(at, tls=tls, **SHORT) as one:
+            said = f"{at} of bootstrap.servers: an HTTP server answers there"
+            with pytest.raises(NotKafka, match=said) as caught:
+                await one.refresh([], deadline=soon(3600))
+            assert caught.value.certain
+
+    with http_server(context) as at:
+        run(main(at))
+
+
+def test_who_waits_for_less_than_that_hears_where_it_was_and_how_far_it_came() -> None:
+    with http_server() as at:
+        settings = {"bootstrap.servers": at, "group.id": "readers"}
+        with rota.BlockingConsumer(settings) as consumer:
+            with pytest.raises(Unreachable, match=f"{at}.*nothing is said in the time given"):
+                consumer.topics(0.1)
+            consumer.subscribe("orders")
+            assert not consumer.poll(0)
+            with pytest.raises(Unreachable, match=f"{at}.*nothing is said in the time given"):
+                consumer.topics(0.1)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_server_that_says_nothing_whatever_it_hears(closes: bool) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        if not closes:
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with server(talk) as at:
+            with pytest.raises(NotKafka, match=f"{at}: nothing is said within") as caught:
+                await Connection.open(address(at), config(at, **SHORT), soon(3600))
+            assert not caught.value.certain
+
+    run(main())
+
+
+def test_a_broker_that_is_slow_is_given_more_time_with_each_try() -> None:
+    tries = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tries.append(writer)
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        asked = read_head(await reader.readexactly(size))
+        ended = asyncio.ensure_future(reader.read())
+        await asyncio.wait([ended], timeout=0.3)
+        offer = serving(API_VERSIONS=(0, 4))
+        writer.write(write_response(Api.API_VERSIONS, asked.version, asked.correlation, offer))
+        await ended
+
+    async def main() -> None:
+        async with server(talk) as at, client(at, **SHORT) as one:
+            connection = await one.connect(deadline=soon())
+            assert connection.usable
+            assert len(tries) > 1
+
+    run(main())
 
 
 def test_a_server_that_says_little() -> None:
@@ -239,6 +338,21 @@ def test_an_advertised_address_that_cannot_be_reached_is_said_to_be_one() -> Non
                 coordinator = await one.coordinator("readers", soon())
                 with pytest.raises(Unreachable, match="advertised.listeners"):
                     await coordinator.connect(soon())
+
+        run(main())
+
+
+def test_an_address_of_bootstrap_servers_is_not_said_to_be_another() -> None:
+    with rota.Broker() as broker:
+
+        async def main() -> None:
+            async with client(broker.bootstrap_servers) as one:
+                await one.refresh([], deadline=soon())
+                coordinator = await one.coordinator("readers", soon())
+                broker.stop()
+                with pytest.raises(Unreachable, match=r"broker 1 at .* is refused") as caught:
+                    await coordinator.connect(soon())
+                assert "advertised.listeners" not in str(caught.value)
 
         run(main())
 

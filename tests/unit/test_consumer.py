@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 import time
@@ -17,7 +18,7 @@ from rota.broker.embedded import Broker
 from rota.client import answer
 from rota.consumer.buffer import Buffer
 from rota.consumer.listener import Offsets
-from rota.errors import InputError, Interrupted, RecordError
+from rota.errors import InputError, Interrupted, RecordError, RotaError
 from rota.member.event import SetAssignment
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition
@@ -320,6 +321,23 @@ def test_arguments_that_make_no_sense_are_named(consumer: rota.BlockingConsumer)
     ):
         with pytest.raises(InputError, match=text):
             call()
+
+
+def test_a_pause_in_the_loop_takes_effect_at_once(
+    broker: Broker, consumer: rota.BlockingConsumer
+) -> None:
+    filled(broker, 5)
+    filled(broker, 5, partition=1)
+    consumer.assign([T0, T1])
+    first = next(iter(consumer))
+    at = TopicPartition(first.topic, first.partition)
+    other = T1 if at == T0 else T0
+    consumer.pause(at)
+    seen = [next(iter(consumer)) for _ in range(5)]
+    assert {record.partition for record in seen} == {other.partition}
+    assert consumer.position(at) == 1
+    consumer.resume(at)
+    assert [next(iter(consumer)).offset for _ in range(4)] == [1, 2, 3, 4]
 
 
 # Without a group
@@ -686,6 +704,25 @@ def test_two_members_share_and_the_second_leaves(broker: Broker) -> None:
     assert diary.calls[-2:] == [("assigned", moved), ("revoked", (T0, T1))]
 
 
+def test_what_a_loop_has_left_is_handed_out_before_a_rebalance(broker: Broker) -> None:
+    filled(broker, 5)
+    filled(broker, 5, partition=1)
+    config = settings(broker, heartbeat_interval_ms=50)
+    with rota.BlockingConsumer(config) as first, rota.BlockingConsumer(config) as second:
+        first.subscribe("t")
+        found = [next(iter(first)).value]
+        second.subscribe("t")
+        thread = threading.Thread(
+            target=until, args=(second, lambda: len(second.assignment) == 1), daemon=True
+        )
+        thread.start()
+        while thread.is_alive() or len(first.assignment) != 1:
+            found += [record.value for record in first.poll(0.05)]
+        thread.join()
+        assert len(found) == 10
+        assert sum(broker.committed("g").values()) == 10
+
+
 def test_group_metadata_and_a_rebalance_on_request(
     broker: Broker, consumer: rota.BlockingConsumer
 ) -> None:
@@ -726,6 +763,23 @@ def test_ctrl_c_ends_a_poll_and_the_close_still_leaves_the_group(broker: Broker)
         consumer.poll(60)
     consumer.close()
     assert broker.group("g").state == "Empty"
+
+
+def test_a_fork_leaves_the_consumer_of_its_parent_alone(broker: Broker) -> None:
+    with rota.BlockingConsumer(settings(broker)) as consumer:
+        consumer.assign([T0])
+        consumer.poll(0.1)
+        child = os.fork()
+        if not child:  # what a child does at its end
+            try:
+                consumer.poll(0)
+            except RotaError:
+                consumer.close()
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        broker.produce("t", "still there", partition=0)
+        assert values(consumer, 1) == [b"still there"]
 
 
 def test_a_closed_consumer_says_so(consumer: rota.BlockingConsumer) -> None:

@@ -107,6 +107,17 @@ def test_no_groups(groups: Run) -> None:
 # Describe
 
 
+def test_what_a_client_calls_itself_does_not_colour_the_screen(
+    broker: rota.Broker, groups: Run
+) -> None:
+    commit(broker, "late", {("orders", 0): 0})
+    seat(broker, "late", [Seat(name="\x1b[31mred", gets={"orders": [0]})])
+    for command in (("describe", "late"), ("delete", "late"), ("delete", "late", "--execute")):
+        _, out, err = groups(*command)
+        assert "\x1b" not in out + err
+        assert "\\x1b[31mred" in out + err
+
+
 def test_a_group_is_described(broker: rota.Broker, groups: Run) -> None:
     first, second = billing(broker)
     (group,) = read(groups, "describe", "billing")

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from rota.cli import setting
+from rota.cli.screen import plain
 from rota.client import missing
 from rota.errors import Unreachable
 
@@ -77,7 +78,7 @@ def print_json(value: object) -> None:
 
 def say(text: str) -> None:
     """Beside the output, so that it does not get into a file or a pipe."""
-    print(f"rota: {' '.join(text.split())}", file=sys.stderr)  # noqa: T201
+    print(f"rota: {plain(' '.join(text.split())).plain}", file=sys.stderr)  # noqa: T201
 
 
 def asked(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]]) -> T:

@@ -15,7 +15,7 @@ from rota.cli.reset import Change, Log, Target, exported, parse_topics
 from rota.cli.screen import console, plain, print_table
 from rota.client.overview import WITHOUT_MEMBERS, Overview, labels
 from rota.errors import GroupError, InputError, Unreachable
-from rota.model.topic import TopicPartition, first_few
+from rota.model.topic import Partitions, TopicPartition, first_few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -227,10 +227,9 @@ async def _changes(admin: Admin, args: argparse.Namespace, target: Target) -> li
 
 
 async def _check_places(admin: Admin, places: Sequence[TopicPartition]) -> None:
-    topics = {each.topic for each in places}
-    counts = (await admin.topics(topics)).cluster().partitions
-    numbers = {topic: tuple(p for t, p in places if t == topic) for topic in topics}
-    kinds.chosen(numbers, counts)
+    numbers: dict[str, tuple[int, ...] | None] = {}
+    numbers.update(Partitions.of(places).by_topic())
+    kinds.chosen(numbers, (await admin.topics(numbers)).cluster().partitions)
 
 
 async def _meant(
@@ -244,8 +243,11 @@ async def _meant(
             raise InputError(
                 f"--all-topics: group {args.group!r} has committed nothing; --topic names topics"
             )
-        await _check_places(admin, sorted(committed))
-        return sorted(committed)
+        counts = (await admin.known(each.topic for each in committed)).cluster().partitions
+        gone = [each for each in sorted(committed) if each.partition >= counts.get(each.topic, 0)]
+        if gone:
+            say(f"left as they are: {first_few([str(each) for each in gone])}: no such partition")
+        return sorted({*committed} - {*gone})
     wanted = kinds.parse_topics(args.topic)
     counts = (await admin.topics(wanted)).cluster().partitions
     return kinds.chosen(wanted, counts)
@@ -269,9 +271,9 @@ def _living(group: Overview | None) -> str | None:
     """Who is still in a group; None if nobody is."""
     if group is None or group.state in WITHOUT_MEMBERS:
         return None
-    named = [
-        f"{labels(group.members or ())[each.id]} at {each.host}" for each in group.members or ()
-    ]
+    members = group.members or ()
+    names = labels(members)
+    named = [f"{names[each.id]} at {each.host}" for each in members]
     who = f" with members {first_few(sorted(named))}" if named else ""
     return f"group {group.group!r} is {group.state or 'in use'}{who}; stop them first"
 

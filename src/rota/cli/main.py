@@ -63,7 +63,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="rota",
         description="Kafka's consumer groups: who gets which partition, and what moves.",
-        epilog=exit_codes("--max-moves", "--max-stopped"),
+        epilog=exit_codes("--max-moves", "--max-stopped", "--fail-on"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"rota {__version__}")
@@ -117,7 +117,9 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _said(message: str, code: Exit) -> int:
-    print(f"rota: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    # names out of a cluster must not move the cursor, or colour the screen
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(message.split()))
+    print(f"rota: {line}", file=sys.stderr)  # noqa: T201
     return code
 
 

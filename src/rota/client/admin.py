@@ -15,14 +15,12 @@ from rota.client.cluster import Client
 from rota.client.group import MOST, code_of, from_wire, to_wire
 from rota.client.metadata import Metadata, Node
 from rota.client.offset import list_offsets
-from rota.client.overview import CLASSIC, DEAD, Overview, Standing, text_of
+from rota.client.overview import CLASSIC, DEAD, Overview, Standing
+from rota.client.reason import check, refused
 from rota.errors import (
-    AuthorizationFailed,
     Code,
-    GroupError,
     InputError,
     Refused,
-    RotaError,
     UnknownTopic,
     Unreachable,
 )
@@ -46,7 +44,7 @@ from rota.model.request import (
     ListGroups,
     Request,
 )
-from rota.model.topic import TopicPartition, first_few
+from rota.model.topic import TopicPartition
 from rota.wire.api import Api
 from rota.wire.message import ConsumerGroupDescribeRequest
 
@@ -116,7 +114,7 @@ class Admin:
     async def _listed_by(self, node: Node) -> tuple[ListedGroup, ...]:
         reply = cast(ListGroupsReply, await self._ask_node(node, ListGroups()))
         if reply.code:
-            raise _refused(reply.code, f"broker {node.id} does not list its groups")
+            raise refused(reply.code, f"broker {node.id} does not list its groups")
         return reply.groups
 
     async def overviews(self, listing: Listing) -> list[Overview]:
@@ -134,7 +132,7 @@ class Admin:
         )
         by_name = {each.group: each for lot in found for each in lot}
         return [
-            by_name.get(name) or _only_listed(listed, node)
+            by_name.get(name) or overview.listed(listed, node)
             for name, (listed, node) in listing.groups.items()
         ]
 
@@ -187,11 +185,11 @@ class Admin:
         if not found.code and found.state != DEAD:
             return overview.classic(found, where)
         if found.code not in {Code.NONE, Code.GROUP_ID_NOT_FOUND}:
-            raise _refused(found.code, f"group {group!r} cannot be described")
+            raise refused(found.code, f"group {group!r} cannot be described")
         if (modern := await self._modern(group, where)) is not None:
             return modern
         listed = (await self.listing()).groups.get(group)
-        return None if listed is None else _only_listed(*listed)
+        return None if listed is None else overview.listed(*listed)
 
     async def _modern(self, group: str, where: str) -> Overview | None:
         message = ConsumerGroupDescribeRequest(group_ids=[group])
@@ -205,7 +203,7 @@ class Admin:
         if found.error_code in {Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION}:
             return None
         if found.error_code:
-            raise _refused(code_of(found.error_code), f"group {group!r} cannot be described")
+            raise refused(code_of(found.error_code), f"group {group!r} cannot be described")
         return overview.modern(found, where)
 
     # Offsets
@@ -214,7 +212,7 @@ class Admin:
         """All that the group has committed."""
         reply = cast(FetchOffsetsReply, await self._ask(group, FetchOffsets(group=group)))
         if reply.code:
-            raise _refused(reply.code, f"the offsets of group {group!r} cannot be read")
+            raise refused(reply.code, f"the offsets of group {group!r} cannot be read")
         return {place: each for place, each in reply.offsets.items() if each is not None}
 
     async def standings(self, groups: Iterable[Overview]) -> dict[str, list[Standing]]:
@@ -296,7 +294,10 @@ class Admin:
         offsets = {p: each.committed.offset for p, each in behind.items() if each.committed}
         ends = {p: each.end for p, each in behind.items() if each.end is not None}
         now = time.time_ns() // 1_000_000
-        return await ages(offsets, ends, now, self._listed_offsets)
+        try:
+            return await ages(offsets, ends, now, self._listed_offsets)
+        except (Unreachable, Refused):  # the lag in records is known, and is worth to be told
+            return {}
 
     async def older(
         self, standings: Mapping[str, Sequence[Standing]], age: int
@@ -338,7 +339,7 @@ class Admin:
                 hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
                 raise UnknownTopic(code, f"there is no topic {name!r}{hint}")
             if code:
-                raise _refused(code, f"topic {name!r} cannot be looked at")
+                raise refused(code, f"topic {name!r} cannot be looked at")
         return metadata
 
     async def known(self, names: Iterable[str]) -> Metadata:
@@ -354,7 +355,7 @@ class Admin:
         """
         given = {place: OffsetAndMetadata(offset) for place, offset in offsets.items()}
         reply = cast(CommitReply, await self._ask(group, CommitOffsets(group=group, offsets=given)))
-        _check(reply.codes, f"group {group!r}: not stored")
+        check(reply.codes, f"group {group!r}: not stored")
 
     async def delete(self, groups: Iterable[str]) -> None:
         """Deletes groups and their offsets; they must have no members.
@@ -367,7 +368,7 @@ class Admin:
         codes: dict[str, Code] = {}
         for reply in replies:
             codes.update(cast(DeleteGroupsReply, reply).codes)
-        _check(codes, "not deleted")
+        check(codes, "not deleted")
 
     async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Deletes what a group has committed for partitions; no member may subscribe to them.
@@ -377,8 +378,8 @@ class Admin:
         request = DeleteOffsets(group=group, partitions=tuple(partitions))
         reply = cast(DeleteOffsetsReply, await self._ask(group, request))
         if reply.code:
-            raise _refused(reply.code, f"offsets of group {group!r} cannot be deleted")
-        _check(reply.codes, f"group {group!r}: not deleted")
+            raise refused(reply.code, f"offsets of group {group!r} cannot be deleted")
+        check(reply.codes, f"group {group!r}: not deleted")
 
     # Requests
 
@@ -407,62 +408,3 @@ class Admin:
         finally:
             for task in tasks:  # after an error the others are of no more use
                 task.cancel()
-
-
-def _only_listed(listed: ListedGroup, node: Node) -> Overview:
-    """A group of which no more can be seen."""
-    return Overview(
-        group=listed.group,
-        kind=listed.kind or CLASSIC,
-        state=listed.state,
-        protocol_type=listed.protocol_type,
-        coordinator=f"{node.id} ({node.address})",
-        members=None,
-    )
-
-
-DENIED = frozenset(
-    {
-        Code.GROUP_AUTHORIZATION_FAILED,
-        Code.TOPIC_AUTHORIZATION_FAILED,
-        Code.CLUSTER_AUTHORIZATION_FAILED,
-    }
-)
-REASONS: Final[Mapping[int, str]] = {
-    Code.NON_EMPTY_GROUP: "the group has members",
-    Code.UNKNOWN_MEMBER_ID: "the group has members",
-    Code.GROUP_SUBSCRIBED_TO_TOPIC: "a member subscribes to the topic",
-    Code.GROUP_ID_NOT_FOUND: "there is no such group",
-    Code.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition",
-    **dict.fromkeys(DENIED, "no permission"),
-}
-
-
-def _reason(code: int) -> str:
-    return f"{REASONS[code]} ({text_of(code)})" if code in REASONS else text_of(code)
-
-
-def _refused(code: Code, what: str) -> RotaError:
-    message = f"{what}: {_reason(code)}"
-    if code in DENIED:
-        return AuthorizationFailed(code, message)
-    return GroupError(message, code)
-
-
-def _check(codes: Mapping[T, Code], what: str) -> None:
-    """Raises if one of them is an error."""
-    failed: dict[Code, list[str]] = {}
-    for name, code in codes.items():
-        if code:
-            failed.setdefault(code, []).append(str(name))
-    if not failed:
-        return
-    reasons = "; ".join(f"{first_few(names)}: {_reason(code)}" for code, names in failed.items())
-    done = len(codes) - sum(map(len, failed.values()))
-    rest = f"; the other {done} were" if done else ""
-    code = next(iter(failed))
-    raise _refused_all(code, f"{what}: {reasons}{rest}")
-
-
-def _refused_all(code: Code, message: str) -> RotaError:
-    return AuthorizationFailed(code, message) if code in DENIED else GroupError(message, code)

@@ -241,7 +241,8 @@ class Client:
 
     def peer(self, node: Node, use: str = "") -> Peer:
         """A broker that others have told of."""
-        return self._peer(node.address, use, f"broker {node.id} at {node.address}", ADVERTISED)
+        hint = "" if node.address in self.config.bootstrap else ADVERTISED
+        return self._peer(node.address, use, f"broker {node.id} at {node.address}", hint)
 
     def _peer(self, address: Address, use: str, name: str, hint: str = "") -> Peer:
         found = self._peers.get((address, use))
@@ -290,7 +291,7 @@ class Client:
                 each.connection.finish()
 
     def _problems(self) -> str:
-        found = [str(each.problem) for each in self._peers.values() if each.problem is not None]
+        found = dict.fromkeys(each.trouble for (_, use), each in self._peers.items() if not use)
         return f": {'; '.join(found)}" if found else ""
 
     def _known(self) -> str:

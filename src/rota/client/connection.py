@@ -12,11 +12,12 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 from rota.client import stranger, tls
 from rota.client.dial import dial
 from rota.client.login import log_in
+from rota.client.pending import Pending
 from rota.client.version import api_name, highest, learn
 from rota.errors import FormatError, NotKafka, RotaError, TimedOut, Unreachable
 from rota.formats.buffer import Bytes
@@ -25,8 +26,6 @@ from rota.wire.api import Api
 from rota.wire.frame import SCRATCH, Frames
 from rota.wire.message import Head, Message, read_response, write_request
 from rota.wire.schema import Versions
-
-Loop: TypeAlias = asyncio.AbstractEventLoop
 
 LARGEST: Final = 1 << 30
 """Bytes of the largest answer. A fetch has ``fetch.max.bytes``, or one batch if that is more."""
@@ -38,11 +37,10 @@ SESSION: Final = (0.85, 0.95)
 """After such a part of the session's time a new login is due, as in Kafka (KIP-368)."""
 GRACE: Final = 0.2
 """Seconds that a clock may be looked at too late."""
+REPLY: Final = 1.0
+"""Seconds for a server that was silent to say something once it hears that no more comes."""
 NEVER: Final = float("inf")
 _NOTHING = memoryview(b"")
-_OTHER_PORT = (
-    "is it a port for TLS (security.protocol SSL or SASL_SSL), or something else than a Kafka?"
-)
 
 
 class Means:
@@ -54,24 +52,6 @@ class Means:
         """Where the bytes of all connections arrive for a moment."""
         self.context = None if config.tls is None else tls.context(config.tls)
         """How TLS is spoken, if it is."""
-
-
-class _Pending:
-    """A request under way."""
-
-    __slots__ = ("api", "correlation", "deadline", "future", "raw", "sent", "version")
-
-    def __init__(
-        self, api: Api, version: int, correlation: int, deadline: float, loop: Loop
-    ) -> None:
-        self.api = api
-        self.version = version
-        self.correlation = correlation
-        self.deadline = deadline
-        self.sent = loop.time()
-        self.raw = False
-        """Its answer is given out as it came."""
-        self.future: asyncio.Future[Message] = loop.create_future()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -93,7 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         """Why it is closed."""
         self._stage = "connection"
         """What has not come about yet; empty once requests may be sent."""
-        self._waiting: deque[_Pending] = deque()
+        self._waiting: deque[Pending] = deque()
         self._count = 0
         self._served = False
         """A request that needs a login, if any does, was answered."""
@@ -103,6 +83,8 @@ class Connection(asyncio.BufferedProtocol):
         self._room = _NOTHING
         self._head: bytes | None = b""
         """What has come first, until it is known to be a broker's."""
+        self._provoked = False
+        """It was silent for so long that it was told that no more comes."""
         self._last = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._muted = 0.0
@@ -114,42 +96,41 @@ class Connection(asyncio.BufferedProtocol):
     # Life
 
     @classmethod
-    async def open(  # noqa: PLR0913, what a connection may be given
-        cls,
-        address: Address,
-        config: ClientConfig,
-        deadline: float,
-        *,
-        name: str | None = None,
-        hint: str = "",
-        patience: float | None = None,
-        means: Means | None = None,
+    async def open(
+        cls, address: Address, config: ClientConfig, deadline: float, means: Means | None = None
     ) -> Connection:
+        """A connection by itself; see :meth:`establish`."""
+        made = cls(address, means or Means(config), str(address))
+        patience = config.connect_timeout / 1000
+        await made.establish(deadline, patience=patience, silence=patience / 2)
+        return made
+
+    async def establish(
+        self, deadline: float, *, patience: float, silence: float, hint: str = ""
+    ) -> None:
         """Connects, by TLS if that is set, learns the broker's versions and logs in.
 
         :param deadline: by the loop's clock
-        :param name: how errors call it; the address by default
-        :param hint: what they say to who cannot reach it
         :param patience: seconds for each address of the name to take the connection
-        :param means: what is shared with other connections
+        :param silence: seconds after which a server that says nothing is told that no more comes.
+            One that waits for the end of a line then says what it is; a Kafka would have answered
+        :param hint: what errors say to who cannot reach it
         :raises NotKafka: something else listens there
         :raises Untrusted: TLS does not come about
         :raises Unreachable: it cannot be reached, or not in time
         :raises AuthenticationFailed: the login is refused
         """
-        made = cls(address, means or Means(config), name or str(address))
-        begun = made._loop.time()
+        begun = self._loop.time()
         try:
             async with asyncio.timeout_at(deadline):
-                await made._connect(patience or config.connect_timeout / 1000, hint)
-                await made._begin(deadline)
+                await self._connect(patience, hint)
+                await self._begin(deadline, silence)
         except TimeoutError:
-            await made.abort()
-            raise made._late(made._loop.time() - begun, hint) from None
+            await self.abort()
+            raise self.late(f"within {self._loop.time() - begun:.3g} s", hint) from None
         except BaseException:
-            await made.abort()
+            await self.abort()
             raise
-        return made
 
     async def _connect(self, patience: float, hint: str) -> None:
         try:
@@ -176,10 +157,16 @@ class Connection(asyncio.BufferedProtocol):
                 await asyncio.sleep(0)  # the loop closes a socket in its next turn
                 opened.close()
 
-    async def _begin(self, deadline: float) -> None:
+    async def _begin(self, deadline: float, silence: float) -> None:
         self._stage = "greeting"
-        self.versions = await learn(self, deadline)
+        provocation = self._loop.call_later(silence, self._provoke)
+        try:
+            self.versions = await learn(self, deadline)
+        finally:
+            provocation.cancel()
         self._head = None
+        if self._provoked:
+            raise Unreachable(self._named(f"the broker is slow: no answer within {silence:.3g} s"))
         self._frames.limit = LARGEST
         if self._config.login is not None:
             self._stage = "login"
@@ -191,6 +178,17 @@ class Connection(asyncio.BufferedProtocol):
                 self._expires = begun + lifetime / 1000 * random.uniform(*SESSION)  # noqa: S311
         self._stage = ""
         self._watch(self._rest_until)
+
+    def _provoke(self) -> None:
+        if self._head or self._transport is None or not self._waiting:
+            return  # it has begun to answer
+        self._provoked = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.write(stranger.LINE_END)  # by TLS nobody can end one way alone
+        self._waiting[0].deadline = self._loop.time() + REPLY
+        self._watch(self._waiting[0].deadline)
 
     def close(self) -> None:
         """Closes it; what is under way fails."""
@@ -252,13 +250,13 @@ class Connection(asyncio.BufferedProtocol):
         pending.raw = True
         return pending.future
 
-    def _request(self, api: Api, version: int, request: Message, deadline: float) -> _Pending:
+    def _request(self, api: Api, version: int, request: Message, deadline: float) -> Pending:
         if self._problem is not None or self._transport is None:
             raise Unreachable(self._named(self._problem or "the connection is not open"))
         self._count = (self._count + 1) & 0x7FFFFFFF
         head = Head(api, version, self._count, self._config.client_id, 0)
         data = write_request(head, request)
-        pending = _Pending(api, version, self._count, deadline, self._loop)
+        pending = Pending(api, version, self._count, deadline, self._loop)
         self._last = pending.sent
         pending.deadline += max(0.0, self._muted - pending.sent)
         self._waiting.append(pending)
@@ -365,8 +363,11 @@ class Connection(asyncio.BufferedProtocol):
     def _hang_up(self, reason: str = "") -> None:
         """The broker has ended the connection."""
         closed = f"the broker has closed the connection{reason}"
-        if self._head is not None:
-            text = f"the connection is closed before anything is answered{reason}: {_OTHER_PORT}"
+        if self._provoked and not self._head:
+            self._tire()
+        elif self._head is not None:
+            cut = f"the connection is closed before anything is answered{reason}"
+            text = f"{cut}: {stranger.OTHER_PORT}"
             self._fail(text, partial(NotKafka, certain=False))
         elif not self._served and self._config.login is None:
             self._fail(
@@ -376,13 +377,21 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._fail(closed)
 
-    def _late(self, waited: float, hint: str) -> Unreachable:
+    def _tire(self) -> None:
+        """The server says nothing, whatever it hears."""
+        when = f"within {self._loop.time() - self._last:.3g} s"
+        self._fail(stranger.silent(when), partial(NotKafka, certain=False))
+
+    def late(self, when: str, hint: str = "") -> Unreachable:
+        """How far it has come, for who waits no longer.
+
+        :param when: such as ``within 3 s``
+        """
         if self._stage == "connection":
-            return TimedOut(self._named(f"no connection within {waited:.3g} s{hint}"))
+            return TimedOut(self._named(f"no connection {when}{hint}"))
         if self._stage == "greeting" and not self._head:
-            text = f"nothing is said within {waited:.3g} s: {_OTHER_PORT} Or is the broker stuck?"
-            return NotKafka(self._named(text), certain=False)
-        return TimedOut(self._named(f"its {self._stage} was not complete within {waited:.3g} s"))
+            return NotKafka(self._named(stranger.silent(when)), certain=False)
+        return TimedOut(self._named(f"its {self._stage} was not complete {when}"))
 
     def _named(self, problem: str) -> str:
         return f"{self.name}: {problem}"
@@ -415,7 +424,10 @@ class Connection(asyncio.BufferedProtocol):
         late = next((each for each in self._waiting if each.deadline <= now), None)
         if late is not None:
             waited = now - late.sent
-            self._fail(f"no answer to {api_name(late.api)} within {waited:.3g} s", TimedOut)
+            if self._provoked:
+                self._tire()
+            else:
+                self._fail(f"no answer to {api_name(late.api)} within {waited:.3g} s", TimedOut)
             return
         if not self._stage and self._rest_until <= now:
             self._expires = NEVER

@@ -68,21 +68,23 @@ class Coordinators:
         :raises GroupError: the broker refuses the group's name
         :raises AuthorizationFailed: no permission for the group
         """
-        failures = 0
+        failures, code = 0, 0
+        request = FindCoordinatorRequest(key=group, key_type=GROUP, coordinator_keys=[group])
         while group not in self._known:
-            response = await self._client.send(
-                Api.FIND_COORDINATOR,
-                FindCoordinatorRequest(key=group, key_type=GROUP, coordinator_keys=[group]),
-                deadline=deadline,
-            )
+            try:
+                response = await self._client.send(Api.FIND_COORDINATOR, request, deadline=deadline)
+            except TimedOut as error:
+                if code:  # the answers before tell more than that there was no time for another
+                    raise _absent(group, code) from error
+                raise
             found = response.coordinators[0] if response.coordinators else response
             if found.error_code == Code.NONE:
                 node = Node(found.node_id, found.host, found.port)
                 peer = self._client.peer(node, "coordinator")
                 self._known[group] = Coordinator(group, node, self._client, peer)
                 break
-            failures += 1
-            await self._pause(group, found.error_code, failures, deadline)
+            failures, code = failures + 1, found.error_code
+            await self._pause(group, code, failures, deadline)
         return self._known[group]
 
     async def ask(
@@ -113,17 +115,23 @@ class Coordinators:
             await asyncio.sleep(pause)
 
     async def _pause(self, group: str, code: int, failures: int, deadline: float) -> None:
-        about = f"the coordinator of group {group!r}"
         if code == Code.GROUP_AUTHORIZATION_FAILED:
             raise AuthorizationFailed(
                 Code.GROUP_AUTHORIZATION_FAILED, f"no permission for group {group!r}"
             )
         if code not in (*_SOON, *_MOVED):
-            raise GroupError(f"{about} cannot be found: error {name_of(code)}", code)
+            raise GroupError(
+                f"the coordinator of group {group!r} cannot be found: error {name_of(code)}", code
+            )
         pause = self._client.backoff.after(failures)
         if asyncio.get_running_loop().time() + pause >= deadline:
-            raise TimedOut(f"{about} is not there in the time given: {name_of(code)}")
+            raise _absent(group, code)
         await asyncio.sleep(pause)
+
+
+def _absent(group: str, code: int) -> TimedOut:
+    about = f"the coordinator of group {group!r}"
+    return TimedOut(f"{about} is not there in the time given: {name_of(code)}")
 
 
 def codes_of(response: Message) -> set[int]:

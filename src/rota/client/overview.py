@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rota.errors import Code, FormatError
+from rota.errors import FormatError
 from rota.formats import assignment, subscription
 from rota.model.membership import Subscription
 from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import DescribedGroup, DescribedMember
+from rota.model.reply import DescribedGroup, DescribedMember, ListedGroup
 from rota.model.request import CONSUMER
 from rota.model.topic import NO_PARTITIONS, Partitions, TopicPartition
 
 if TYPE_CHECKING:  # commands that say how they are used need no message library
+    from rota.client.metadata import Node
     from rota.wire.message import Message
 
 CLASSIC = "classic"
@@ -120,15 +122,26 @@ def labels(members: Iterable[Present]) -> dict[str, str]:
 
     Ids are 50 characters and more, which leaves no room beside them on a terminal.
     """
-    listed = list(members)
-    found = {member.id: member.static_id or _shortened(member.id) for member in listed}
-    taken = list(found.values())
-    return {name: name if taken.count(label) > 1 else label for name, label in found.items()}
+    found = {member.id: member.static_id or _shortened(member.id) for member in members}
+    taken = Counter(found.values())
+    return {name: name if taken[label] > 1 else label for name, label in found.items()}
 
 
 def _shortened(member_id: str) -> str:
     match = _UUID.search(member_id)
     return member_id if match is None else member_id[: match.start() + 9]
+
+
+def listed(found: ListedGroup, node: Node) -> Overview:
+    """A group of which no more is known than the list says."""
+    return Overview(
+        group=found.group,
+        kind=found.kind or CLASSIC,
+        state=found.state,
+        protocol_type=found.protocol_type,
+        coordinator=f"{node.id} ({node.address})",
+        members=None,
+    )
 
 
 def classic(found: DescribedGroup, coordinator: str) -> Overview:
@@ -218,8 +231,3 @@ def standings(
         )
         for partition in sorted({*committed, *owned_by})
     ]
-
-
-def text_of(code: int) -> str:
-    """An error code as Kafka names it."""
-    return Code(code).name if code in set(Code) else f"error {code}"

@@ -29,8 +29,11 @@ class Peer:
         config = self._config = means.config
         self._connection: Connection | None = None
         self._opening: asyncio.Task[Connection] | None = None
+        self._under_way: Connection | None = None
+        """What is being opened."""
         self._pauses = Backoff.of(config.reconnect_backoff, config.reconnect_backoff_max)
         self._patience = Backoff.of(config.connect_timeout, config.connect_timeout_max)
+        self._silence = Backoff.of(config.connect_timeout // 2, config.request_timeout)
         self._failures = 0
         self._met = False
         """It was a Kafka's once."""
@@ -65,32 +68,43 @@ class Peer:
             async with asyncio.timeout_at(deadline):
                 return await asyncio.shield(opening)
         except TimeoutError:
-            why = self.problem or f"{self.name}: no connection in the time given"
-            raise TimedOut(str(why)) from self.problem
+            raise TimedOut(self.trouble) from self.problem
         except asyncio.CancelledError:
             if not self._closed or _cancelled():
                 raise
             raise Unreachable(f"{self.name}: this client is closed") from None
 
+    @property
+    def trouble(self) -> str:
+        """Why there is no connection, for who waits no longer."""
+        if self.problem is not None:
+            return str(self.problem)
+        if self._under_way is None:
+            return f"{self.name}: no answer in the time given"
+        return str(self._under_way.late("in the time given"))
+
     async def _open(self) -> Connection:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self.ready_at - loop.time())
         patience = self._patience.after(self._failures + 1)
+        longest = self._config.request_timeout / 1000
+        made = self._under_way = Connection(self.address, self._means, self.name)
         try:
-            return await Connection.open(
-                self.address,
-                self._config,
-                loop.time() + max(patience, self._config.request_timeout / 1000),
-                name=self.name,
-                hint=self._hint,
+            await made.establish(
+                loop.time() + max(patience, longest),
                 patience=patience,
-                means=self._means,
+                # one that was a Kafka before may be a slow one now
+                silence=longest if self._met else self._silence.after(self._failures + 1),
+                hint=self._hint,
             )
         except NotKafka as error:
             if error.certain or not self._met:
                 raise
             # a proxy in front of a dead broker takes a connection, and closes it or says nothing
             raise Unreachable(f"{self.name}: the broker does not answer any more") from error
+        finally:
+            self._under_way = None
+        return made
 
     def _opened(self, task: asyncio.Task[Connection]) -> None:
         self._opening = None

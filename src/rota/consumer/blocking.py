@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Never, Self
 
 from rota.client.batch import Batch
 from rota.client.offset import ListedOffset
+from rota.client.setting import mapping
 from rota.consumer.consumer import (
     CLOSE_TIMEOUT,
     Consumer,
@@ -44,15 +45,18 @@ class BlockingConsumer:
     consumer can be used again, but for ``Fenced``.
     """
 
-    def __init__(self, config: Mapping[str, object]) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, **keywords: Never) -> None:
         """Reads the settings; nothing is opened yet.
 
-        :param config: Kafka's settings by their names; see docs/consumer-settings.md
-        :raises InputError: a setting is unknown or wrong; names it
+        :param config: Kafka's settings by their names; see docs/consumer-settings.md.
+            :func:`rota.load_properties` has those of a file
+        :param keywords: there are none; who tries is told how settings are given
+        :raises InputError: a setting is missing, unknown or wrong; names it
         """
+        settings = mapping(config, keywords)
         self._loop = PrivateLoop()
         try:
-            self._consumer = Consumer(config, call=self._loop.call_outside)
+            self._consumer = Consumer(settings, call=self._loop.call_outside)
         except BaseException:
             self._loop.close()
             raise
@@ -302,7 +306,7 @@ class BlockingConsumer:
             same
         :raises Exception: what a listener or a callback has raised, after all is closed
         """
-        if not self._core.is_closing:
+        if not (self._core.is_closing or self._core.home.is_forked):
             try:
                 self._loop.run(self._consumer.close(timeout))
             finally:

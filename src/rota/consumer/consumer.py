@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Never, Self, TypeAlias
 
 from rota.client.batch import Batch
 from rota.client.offset import EARLIEST, LATEST, ListedOffset, list_offsets
+from rota.client.setting import mapping
 from rota.consumer.core import POLL_TIMEOUT, Core, Place, place
 from rota.consumer.listener import CommitCallback, Offsets, RebalanceListener
 from rota.consumer.membership import SILENT, Caller, call_here
@@ -56,14 +57,22 @@ class Consumer:
     consumer can be used again, but for ``Fenced``.
     """
 
-    def __init__(self, config: Mapping[str, object], *, call: Caller = call_here) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        call: Caller | None = None,
+        **keywords: Never,
+    ) -> None:
         """Reads the settings; nothing is opened yet.
 
-        :param config: Kafka's settings by their names; see docs/consumer-settings.md
+        :param config: Kafka's settings by their names; see docs/consumer-settings.md.
+            :func:`rota.load_properties` has those of a file
         :param call: how listeners and callbacks are called, for those who have another loop
-        :raises InputError: a setting is unknown or wrong; names it
+        :param keywords: there are none; who tries is told how settings are given
+        :raises InputError: a setting is missing, unknown or wrong; names it
         """
-        self.core = Core(config, call)
+        self.core = Core(mapping(config, keywords), call or call_here)
 
     # What to read
 
@@ -282,7 +291,7 @@ class Consumer:
 
         Forgotten when a rebalance takes the partition away. Go on polling meanwhile.
         """
-        self.core.fetcher.pause(self.core.of_assignment("pause", partitions))
+        self.core.pause(self.core.of_assignment("pause", partitions))
 
     def resume(self, *partitions: Place) -> None:
         """Goes on with these."""

@@ -15,6 +15,7 @@ from rota.consumer.bell import Bell
 from rota.consumer.driver import Driver
 from rota.consumer.fetcher import Fetcher
 from rota.consumer.flow import Flow
+from rota.consumer.home import Home
 from rota.consumer.listener import ConsumerInterceptor, Offsets
 from rota.consumer.membership import LOGGER, Caller, Membership, in_listener, told
 from rota.consumer.record import Records
@@ -43,6 +44,7 @@ class Core:
         for warning in settings.warnings:
             LOGGER.warning("%s", warning)
         self.settings = settings
+        self.home = Home()
         self.bell = Bell()
         self.client = Client(settings.client)
         self.topics = Topics(self.client, self._metadata_updated, self.bell.ring)
@@ -119,13 +121,23 @@ class Core:
         self._is_leaving = self.is_subscribed = False
         self.flow.fill(Records({}))
 
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hands out no more of these; what a loop has not come to is fetched again later."""
+        unread = self.flow.unread()
+        with self.lock():
+            for at in partitions:
+                if at in unread:
+                    self.flow.drop([at])
+                    self.fetcher.seek(at, unread[at])
+            self.fetcher.pause(partitions)
+
     # Polling
 
     async def fill(self, timeout: float, max_records: int | None = None) -> None:
         """Fills the flow, unless something is left there; not longer than so many seconds."""
         if not self.flow.is_empty:
             return
-        self._give_back_batches()
+        self._clear()
         most = self._most(max_records)
         prepare = partial(self.fetcher.prepare, most)
         if await self._poll(timeout, prepare, partial(self._take, most)):
@@ -135,7 +147,7 @@ class Core:
         """The same without a loop, if it can be done at once."""
         if not self.flow.is_empty:
             return True
-        self._give_back_batches()
+        self._clear()
         most = self._most(max_records)
         is_filled = self._poll_now(partial(self.fetcher.prepare, most), partial(self._take, most))
         if is_filled:
@@ -211,10 +223,14 @@ class Core:
     def _take(self, most: int) -> bool:
         return bool(self.fetcher.take(most, self.flow.fill))
 
-    def _give_back_batches(self) -> None:
-        """Columns that are left come again, as records."""
+    def _clear(self) -> None:
+        """Lets go of what was handed out, before new records are made: the collector has less to
+        look through. Columns that are left come again, as records.
+        """
         if self.flow.has_batches:
             self._give_back()
+        else:
+            self.flow.fill(Records({}))
 
     def _give_back(self) -> None:
         for at, offset in self.flow.unread().items():
@@ -311,7 +327,10 @@ class Core:
             raise Interrupted("wakeup was called")
 
     def check_open(self) -> None:
-        """:raises InputError: the consumer is closed"""
+        """:raises InputError: the consumer is closed
+        :raises RotaError: this process is a fork of the consumer's own
+        """
+        self.home.check()
         if self.is_closed:
             raise InputError("this consumer is closed")
 
@@ -420,8 +439,8 @@ class Core:
 
         :raises InputError: a listener asks for it
         """
-        if self.is_closing:
-            return
+        if self.is_closing or self.home.is_forked:
+            return  # a fork shares its parent's sockets: to close them here would hurt it
         if in_listener():
             raise InputError("close: not inside a listener: the group waits for its return")
         self.is_closing = True

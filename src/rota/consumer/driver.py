@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from typing import assert_never
 
 from rota.assignors.interface import Assignor
 from rota.consumer.alarm import Alarm
+from rota.consumer.home import Home
 from rota.consumer.link import Link, now_ms
 from rota.consumer.thread import LoopThread
 from rota.errors import RotaError
@@ -81,7 +81,7 @@ class Driver:
         self._client_config = client
         self._member = member
         self._wake = wake
-        self._pid = os.getpid()
+        self._home = Home()
         self._alarm = Alarm(self._fire)
         self._outgoing: deque[FindCoordinator | Send] = deque()
         self._is_pumping = False
@@ -101,8 +101,7 @@ class Driver:
         :raises InputError: the event is wrong
         :raises RotaError: this process is a fork of the consumer's own
         """
-        if os.getpid() != self._pid:
-            raise _forked()
+        self._home.check()
         with self.lock:
             told = len(self.inbox)
             for command in self.machine.handle(event, now_ms()):
@@ -148,8 +147,7 @@ class Driver:
 
         :raises RotaError: it has been stopped, or this process is a fork of the consumer's own
         """
-        if os.getpid() != self._pid:
-            raise _forked()
+        self._home.check()
         if self._is_stopped:
             raise RotaError("the consumer is closed")
         with self.lock:
@@ -173,7 +171,7 @@ class Driver:
         """
         self._is_stopped = True
         thread = self._thread
-        if thread is None or os.getpid() != self._pid:
+        if thread is None or self._home.is_forked:
             return
         if not thread.stop(self._close, timeout):
             LOGGER.warning("the thread %s is still busy, and is left to itself", thread.name)
@@ -252,10 +250,3 @@ class Driver:
         self._alarm.disarm()
         if self._link is not None:
             await self._link.close()
-
-
-def _forked() -> RotaError:
-    return RotaError(
-        "this process was forked from the one that made the consumer: its thread and connections "
-        "are not here. Make a consumer in each process"
-    )

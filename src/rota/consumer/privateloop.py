@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from rota.consumer.home import Home
 from rota.errors import InputError
 
 T = TypeVar("T")
@@ -24,6 +25,7 @@ class PrivateLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._home = Home()
         self._errands: deque[tuple[Callable[[], object], asyncio.Future[None]]] = deque()
         self._owner = threading.RLock()
 
@@ -59,6 +61,7 @@ class PrivateLoop:
             self._loop.close()
 
     def _check(self) -> None:
+        self._home.check()
         if self._loop.is_closed():
             raise InputError("this consumer is closed")
         try:

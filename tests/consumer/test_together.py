@@ -1,7 +1,8 @@
 """Groups of Rota's members and of others', against both brokers.
 
 The cases that were chosen run side by side, for most of their time is waiting; each test waits for
-its own.
+its own. They come last, for a Kafka that is killed takes the longer to be back the more topics it
+has.
 """
 
 from __future__ import annotations
