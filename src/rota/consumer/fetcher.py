@@ -141,9 +141,16 @@ class Fetcher:
         self._restart()
 
     def _restart(self) -> None:
-        self._buffer.tidy()
+        """There is something new to do: whoever waits, in whatever task, is to begin with it."""
         self._lanes.restart()
         self._changed = True
+        self._ring()
+
+    def _ring(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._wake()
 
     # What is there
 
@@ -257,7 +264,7 @@ class Fetcher:
         self._set_timer(loop, now)
 
     def _drained(self) -> None:
-        """A partition has room: ask for more, before the next answer is decoded."""
+        """Partitions have room: ask for more, before the next answer is decoded."""
         self._changed = True
         if self._loop is None or self._closed:
             return
@@ -271,13 +278,9 @@ class Fetcher:
         self._changed = True
         if self._closed:
             return
-        self._buffer.tidy()
         self.advance()
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        if self._buffer:
-            self._wake()
+        if self._waiters or self._buffer:
+            self._ring()
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         times = [each for each in (self._positions.next_try(now), self._refresh_at) if each]
@@ -304,7 +307,7 @@ class Fetcher:
 
     def _warn(self, metadata: Metadata) -> None:
         """Says once of each partition that it is waited for: its name may be a mistake."""
-        missing = {e.partition for e in self._positions if e.leader is None}
+        missing = set(self._positions.leaderless)
         for each in sorted(missing - self._missing):
             known = metadata.topics.get(each.topic)
             if known is not None and known.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
@@ -318,12 +321,12 @@ class Fetcher:
 
     def _refresh(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         """Asks for metadata as long as somebody has no leader: less and less often."""
-        if not self._positions.leaderless():
+        if not self._positions.leaderless:
             self._refreshes, self._refresh_at = 0, 0.0
         elif now >= self._refresh_at and not self._refreshing:
             self._refreshes += 1
             self._refresh_at = now + self._client.backoff.after(self._refreshes)
-            topics = {e.partition.topic for e in self._positions if e.leader is None}
+            topics = {each.topic for each in self._positions.leaderless}
             self._lookup.spawn(loop, partial(self._ask_metadata, topics), ())
 
     async def _ask_metadata(self, topics: set[str]) -> None:

@@ -183,8 +183,7 @@ class Lanes:
         ``fetch.max.bytes``; a partition's worth at least.
         """
         config = self._config
-        brokers = len({entry.leader.node for entry in self._positions if entry.leader is not None})
-        share = config.fetch_max_bytes // (len(LANES) * max(brokers, 1))
+        share = config.fetch_max_bytes // (len(LANES) * max(self._positions.brokers, 1))
         return min(max(share, config.max_partition_bytes), config.fetch_max_bytes)
 
     def _wanted(self, want: Want) -> Wanted:

@@ -33,6 +33,7 @@ from rota.consumer.entry import (
     Ticket,
     Want,
 )
+from rota.consumer.schedule import Schedule
 from rota.consumer.verdict import (
     Verdict,
     fetch_error,
@@ -67,21 +68,33 @@ class Positions:
         self._backoff = backoff
         self._lease = lease
         self._entries: dict[TopicPartition, Entry] = {}
-        self._turns: dict[TopicPartition, Entry] = {}
-        """The same, in the order in which they are asked for: who got something goes to the end."""
+        self._schedule = Schedule()
+        self._leaderless: dict[TopicPartition, Entry] = {}
+        self._brokers: int | None = None
+        """Counted when somebody asks, and kept."""
         self._tickets = NO_TICKET
+        self.buffered = 0
+        """Bytes that wait, of all partitions."""
+        self.changes = 0
+        """Goes up when something that waits may be of the past now, or be handed out again."""
 
     # The application's side
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """From now on these and no others; those that stay go on where they are."""
         old = self._entries
-        entries = {each: old.get(each) or self._new(each) for each in partitions}
-        for entry in entries.values():
-            entry.withheld = False
-        kept = {name: entry for name, entry in self._turns.items() if name in entries}
-        self._turns = kept | entries
-        self._entries = entries
+        self._entries = {each: old.get(each) or self._new(each) for each in partitions}
+        for name, entry in old.items():
+            if name not in self._entries:
+                self._schedule.drop(entry)
+                self._leaderless.pop(name, None)
+                self.buffered -= entry.buffered
+        for entry in self._entries.values():
+            if entry.withheld:
+                entry.withheld = False
+                self._schedule.touch(entry)
+        self._brokers = None
+        self.changes += 1
 
     def withhold(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out nothing of these; the next assignment ends it."""
@@ -91,7 +104,11 @@ class Positions:
 
     def pause(self, partition: TopicPartition, paused: bool) -> None:
         """Fetch no more of it and keep what there is, or go on."""
-        self._entries[partition].paused = paused
+        entry = self._entries[partition]
+        entry.paused = paused
+        if not paused:
+            self._schedule.touch(entry)
+            self.changes += 1
 
     def seek(self, partition: TopicPartition, position: Position) -> None:
         """Read on there; with an epoch, after a look whether it still is the same log."""
@@ -130,7 +147,9 @@ class Positions:
             leader = leader_of(entry.partition)
             if leader is None or leader == entry.leader:
                 continue
-            entry.leader, entry.replica = leader, None
+            entry.leader, entry.replica, self._brokers = leader, None, None
+            self._leaderless.pop(entry.partition, None)
+            self._schedule.touch(entry)
             if entry.stage is not Stage.COMMITTED:  # that is asked of the coordinator
                 entry.ticket, entry.failures, entry.retry_at = NO_TICKET, 0, 0.0
             if entry.stage is Stage.READING and entry.checkable:
@@ -138,13 +157,12 @@ class Positions:
 
     def uncommitted(self, now: float) -> tuple[Ticket, ...]:
         """Those whose committed offset is to be asked for."""
-        ready = [entry for entry in self._due(Stage.COMMITTED, now) if not entry.withheld]
-        return tuple([self._ask(entry) for entry in ready])
+        return tuple([self._ask(entry) for entry in self._schedule.take(Stage.COMMITTED, now)])
 
     def unset(self, now: float) -> dict[int, dict[Ticket, Look]]:
         """By leader, those whose offset is to be looked for, by a timestamp."""
         found: dict[int, dict[Ticket, Look]] = {}
-        for entry in self._due(Stage.RESET, now):
+        for entry in self._schedule.take(Stage.RESET, now):
             if entry.leader is not None:
                 look = Look(LATEST if entry.asks_end else entry.target, entry.leader.epoch)
                 found.setdefault(entry.leader.node, {})[self._ask(entry)] = look
@@ -153,7 +171,7 @@ class Positions:
     def unchecked(self, now: float) -> dict[int, dict[Ticket, Look]]:
         """By leader, those to be validated: the epoch that was read last, and the leader's."""
         found: dict[int, dict[Ticket, Look]] = {}
-        for entry in self._due(Stage.VALIDATION, now):
+        for entry in self._schedule.take(Stage.VALIDATION, now):
             leader, ahead = entry.leader, entry.ahead
             if leader is not None and ahead is not None and ahead.epoch is not None:
                 check = Look(ahead.epoch, leader.epoch)
@@ -167,14 +185,13 @@ class Positions:
         :param limit: of whom more bytes wait than this, no more is fetched
         """
         found: dict[int, list[Want]] = {}
-        for entry in self._turns.values():
-            if entry.ticket or entry.leader is None or not entry.gives or entry.retry_at > now:
+        for node in self._schedule.brokers(now):
+            if node in busy:
                 continue
-            if entry.buffered > limit or (entry.drains_first and entry.buffered):
-                continue
-            node = self._node(entry, entry.leader, now)
-            if node not in busy:
-                found.setdefault(node, []).append(self._want(entry))
+            ready = [e for e in self._schedule.take(node, now) if e.has_room(limit)]
+            if ready:
+                ready.sort(key=_turn)
+                found[node] = [self._want(entry) for entry in ready]
         return found
 
     def holds(self, ticket: Ticket) -> bool:
@@ -182,14 +199,22 @@ class Positions:
         entry = self._entries.get(ticket.partition)
         return entry is not None and entry.ticket == ticket.number
 
-    def leaderless(self) -> bool:
-        """Somebody waits for new metadata."""
-        return any(entry.leader is None for entry in self._entries.values())
+    @property
+    def leaderless(self) -> Collection[TopicPartition]:
+        """Those that wait for new metadata."""
+        return self._leaderless.keys()
+
+    @property
+    def brokers(self) -> int:
+        """How many lead what is assigned."""
+        if self._brokers is None:
+            leaders = [entry.leader for entry in self._entries.values()]
+            self._brokers = len({each.node for each in leaders if each is not None})
+        return self._brokers
 
     def next_try(self, now: float) -> float | None:
         """When a pause after a failure ends."""
-        times = [each.retry_at for each in self._entries.values() if each.retry_at > now]
-        return min(times, default=None)
+        return self._schedule.next_try(now)
 
     # Answers
 
@@ -274,8 +299,9 @@ class Positions:
             return Verdict.NOTHING, None
         entry.ahead = reach.position
         entry.buffered += len(answer.records)
+        self.buffered += len(answer.records)
         entry.drains_first = not reach.sound
-        self._turns[entry.partition] = self._turns.pop(entry.partition)
+        entry.turn = self._next()
         return Verdict.KEEP, None
 
     def hand(self, partition: TopicPartition, stamp: int, position: Position) -> None:
@@ -289,16 +315,16 @@ class Positions:
         entry = self._entries.get(partition)
         if entry is not None and entry.stamp == stamp:
             entry.buffered -= size
-
-    @property
-    def buffered(self) -> int:
-        """Bytes that wait, of all partitions."""
-        return sum([entry.buffered for entry in self._entries.values()])
+            self.buffered -= size
+            self._schedule.touch(entry)
 
     # Within
 
     def _new(self, partition: TopicPartition) -> Entry:
-        return Entry(partition, self._next())
+        entry = Entry(partition, stamp=self._next(), turn=self._next())
+        self._leaderless[partition] = entry
+        self._schedule.touch(entry)
+        return entry
 
     def _next(self) -> int:
         self._tickets += 1
@@ -309,6 +335,8 @@ class Positions:
             raise AssertionError(f"{entry.partition}: no way from {entry.stage} to {stage}")
         entry.stage = stage
         entry.ticket, entry.failures, entry.retry_at = NO_TICKET, 0, 0.0
+        self._schedule.touch(entry)
+        self.changes += 1
 
     def _start(self, entry: Entry, position: Position) -> None:
         """Reads on there, validated or not."""
@@ -336,16 +364,11 @@ class Positions:
         return error
 
     def _drop_buffer(self, entry: Entry) -> None:
+        self.buffered -= entry.buffered
+        self.changes += 1
         entry.stamp, entry.buffered = self._next(), 0
         entry.ahead = entry.handed
         entry.drains_first = False
-
-    def _due(self, stage: Stage, now: float) -> list[Entry]:
-        return [
-            entry
-            for entry in self._entries.values()
-            if entry.stage is stage and not entry.ticket and entry.retry_at <= now
-        ]
 
     def _ask(self, entry: Entry) -> Ticket:
         entry.ticket = self._next()
@@ -357,6 +380,7 @@ class Positions:
         if entry is None or entry.ticket != ticket.number:
             return None
         entry.ticket = NO_TICKET
+        self._schedule.touch(entry)
         return entry
 
     def _want(self, entry: Entry) -> Want:
@@ -364,14 +388,10 @@ class Positions:
             raise AssertionError(f"{entry.partition} is read, but nobody knows from where")
         return Want(self._ask(entry), entry.ahead.offset, entry.leader.epoch)
 
-    def _node(self, entry: Entry, leader: Leader, now: float) -> int:
-        if entry.replica is not None and entry.lease < now:
-            entry.replica = None
-        return leader.node if entry.replica is None else entry.replica
-
     def _pause(self, entry: Entry, now: float) -> None:
         entry.failures += 1
         entry.retry_at = now + self._backoff(entry.failures)
+        self._schedule.pause(entry)
 
     def _note(self, entry: Entry, answer: Fetched, now: float) -> None:
         """What an answer says beside its records."""
@@ -403,3 +423,7 @@ class Positions:
             return found, self._by_policy(entry, out_of_range(answer, start))
         self._pause(entry, now)
         return found, fetch_error(answer.code, entry.partition, answer.fetch_offset)
+
+
+def _turn(entry: Entry) -> int:
+    return entry.turn
