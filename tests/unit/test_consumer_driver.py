@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import gc
 import os
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,7 @@ from rota.errors import (
     NotKafka,
     RetriableCommitFailed,
     RotaError,
+    StrategyFailed,
     TimedOut,
 )
 from rota.member.event import Call, CallListener, FinishCommit, PollBegan, PollEnded, RunCallback
@@ -139,9 +142,9 @@ def test_a_fork_cannot_use_it(broker: Broker) -> None:
 
 
 def test_heartbeats_go_on_while_the_application_is_busy(broker: Broker) -> None:
-    with application(broker, session_timeout=300, heartbeat_interval=50) as app:
+    with application(broker, session_timeout=600, heartbeat_interval=50) as app:
         app.join()
-        time.sleep(1.0)  # the application's work, longer than three sessions
+        time.sleep(1.5)  # the application's work, longer than two sessions
         assert [one.id for one in broker.group("g").members] == [app.member_id]
         assert (app.state, app.generation) == (State.STABLE, 1)
         assert app.commit_and_wait(SEVEN) is None
@@ -481,31 +484,119 @@ def test_who_has_the_static_id_last_fences_the_other(broker: Broker) -> None:
 # Survival
 
 
+def test_it_can_be_stopped_whatever_hangs(broker: Broker) -> None:
+    with application(broker) as app:
+        app.subscribe()
+        begun, free = threading.Event(), threading.Event()
+        thread = app.driver.start()
+        thread.call(begun.set)
+        thread.call(partial(free.wait, 30))
+        assert begun.wait(10)
+        before = time.monotonic()
+        app.driver.stop(0.2)
+        assert time.monotonic() - before < 5
+        free.set()
+        wait_for(lambda: "rota-g" not in [one.name for one in threading.enumerate()])
+
+
+# A strategy at work
+
+
 class Stuck(Assignor):
     """A strategy that does not come to an end."""
 
     name = "stuck"
 
-    def __init__(self) -> None:
+    def __init__(self, problem: BaseException | None = None) -> None:
         self.begun, self.free = threading.Event(), threading.Event()
+        self.problem = problem
+        self.runs = 0
 
     def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
+        self.runs += 1
         self.begun.set()
         self.free.wait(30)
+        if self.problem is not None:
+            raise self.problem
         return resolve_all("range")[0].assign(cluster, group)
 
 
-def test_it_can_be_stopped_whatever_hangs(broker: Broker) -> None:
+def test_heartbeats_and_polls_go_on_while_a_strategy_is_at_work(broker: Broker) -> None:
+    strategy = Stuck()
+    with application(
+        broker, strategies=(strategy,), session_timeout=1_000, heartbeat_interval=50
+    ) as app:
+        app.subscribe()
+        app.poll(strategy.begun.is_set)
+        before = time.monotonic()
+        while time.monotonic() < before + 2.5:  # more than two sessions
+            app.poll(lambda: True)
+            time.sleep(0.05)
+        assert (app.state, app.generation) == (State.SYNCING, 1)
+        assert [one.id for one in broker.group("g").members] == [app.member_id]
+        strategy.free.set()
+        app.poll(lambda: app.is_settled)
+        assert app.generation == 1
+        wait_for(nobody_assigns)
+
+
+def test_closing_does_not_wait_for_a_strategy(broker: Broker) -> None:
     strategy = Stuck()
     with application(broker, strategies=(strategy,)) as app:
         app.subscribe()
-        app.driver.tell(PollBegan())
-        assert strategy.begun.wait(10)
-        begun = time.monotonic()
-        app.driver.stop(0.2)
-        assert time.monotonic() - begun < 5
+        app.poll(strategy.begun.is_set)
+        app.close(wait=60_000)
+        assert not broker.group("g").members
         strategy.free.set()
-        wait_for(lambda: "rota-g" not in [one.name for one in threading.enumerate()])
+        wait_for(nobody_assigns)
+        assert not app.raised
+
+
+def test_what_a_strategy_made_for_a_generation_that_is_over_is_dropped(broker: Broker) -> None:
+    strategy = Stuck()
+    with application(broker, strategies=(strategy,), heartbeat_interval=20) as app:
+        app.subscribe()
+        app.poll(strategy.begun.is_set)
+        broker.expire(app.member_id)
+        app.poll(lambda: app.generation > 1)
+        strategy.free.set()
+        app.poll(lambda: app.is_settled)
+        assert strategy.runs == 2
+        wait_for(nobody_assigns)
+
+
+def test_a_strategy_that_takes_longer_than_a_rebalance_may_is_named(broker: Broker) -> None:
+    strategy = Stuck()
+    with application(broker, strategies=(strategy,), max_poll_interval=300) as app:
+        app.subscribe()
+        app.poll(lambda: bool(app.raised))
+        (error,) = app.raised
+        assert isinstance(error, StrategyFailed)
+        assert re.search(r"strategy 'stuck' has made no assignment for 0\.\d s", str(error))
+        assert "max.poll.interval.ms = 300" in str(error)
+        wait_for(lambda: not broker.group("g").members)
+        strategy.free.set()
+        wait_for(nobody_assigns)
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), MemoryError()])
+def test_whatever_a_strategy_raises_is_told(broker: Broker, problem: BaseException) -> None:
+    strategy = Stuck(problem)
+    strategy.free.set()
+    with application(broker, strategies=(strategy,)) as app:
+        app.subscribe()
+        app.poll(lambda: bool(app.raised))
+        (error,) = app.raised
+        assert isinstance(error, StrategyFailed)
+        assert error.__cause__ is problem
+        wait_for(nobody_assigns)
+
+
+def nobody_assigns() -> bool:
+    return "rota-g-assign" not in [one.name for one in threading.enumerate()]
+
+
+# What goes wrong inside
 
 
 def test_an_error_inside_is_told_and_heartbeats_go_on(broker: Broker) -> None:

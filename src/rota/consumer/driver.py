@@ -4,7 +4,8 @@ go on whatever the application does.
 Two threads give events to the machine, one at a time: the application's (it polls, commits,
 closes) and the driver's (answers and timers). What the machine wants done is carried out by
 whose duty it is. What is the application's waits in an inbox, for listeners and callbacks run in
-the application's own calls, and only there.
+the application's own calls, and only there. The strategy of a leader, which may take long, runs in
+a third thread that lives as long as it does, without the machine's lock.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import assert_never
 
 from rota.assignors.interface import Assignor
@@ -22,8 +24,10 @@ from rota.consumer.alarm import Alarm
 from rota.consumer.home import Home
 from rota.consumer.link import Link, now_ms
 from rota.consumer.thread import LoopThread
-from rota.errors import RotaError
+from rota.consumer.worker import Worker
+from rota.errors import RotaError, StrategyFailed
 from rota.member.event import (
+    AssignmentMade,
     CallInterceptors,
     CallListener,
     Command,
@@ -31,6 +35,7 @@ from rota.member.event import (
     FindCoordinator,
     FinishCommit,
     Finished,
+    MakeAssignment,
     Note,
     Raise,
     RequestMetadata,
@@ -42,6 +47,7 @@ from rota.member.event import (
     TimerFired,
     Withhold,
 )
+from rota.member.leader import make
 from rota.member.machine import Machine
 from rota.model.client import ClientConfig
 from rota.model.config import MemberConfig
@@ -85,6 +91,7 @@ class Driver:
         self._alarm = Alarm(self._fire)
         self._outgoing: deque[FindCoordinator | Send] = deque()
         self._is_pumping = False
+        self._worker = Worker(f"rota-{member.group}-assign")
         self._thread: LoopThread | None = None
         self._link: Link | None = None
         self._is_stopped = False
@@ -122,6 +129,8 @@ class Driver:
                 if not self._is_pumping:
                     self._is_pumping = True
                     self._started().call(self._pump)
+            case MakeAssignment():
+                self._worker.give(partial(self._make, command))
             case Note(text, warns):
                 level = logging.WARNING if warns else logging.INFO
                 LOGGER.log(level, "group %r: %s", self._member.group, text)
@@ -170,6 +179,7 @@ class Driver:
         What has to be said to the group has been said: see :class:`~rota.member.event.CloseAsked`.
         """
         self._is_stopped = True
+        self._worker.drop()
         thread = self._thread
         if thread is None or self._home.is_forked:
             return
@@ -195,6 +205,18 @@ class Driver:
             if self._is_stopped:
                 raise RotaError("the consumer was closed meanwhile") from None
             raise
+
+    # In the worker's thread
+
+    def _make(self, command: MakeAssignment) -> None:
+        try:
+            made = make(command)
+        except BaseException as error:  # noqa: BLE001 (the group waits for an answer)
+            failed = StrategyFailed(f"strategy {command.assignor.name!r} failed: {error!r}")
+            failed.__cause__ = error
+            made = AssignmentMade(command.number, error=failed)
+        if not self._is_stopped:
+            self._told(made)
 
     # In the thread's loop
 

@@ -12,6 +12,7 @@ from rota.errors import Code, Fenced, InputError
 from rota.member.commit import Commits
 from rota.member.event import (
     Answered,
+    AssignmentMade,
     CloseAsked,
     Command,
     CommitAsked,
@@ -138,6 +139,8 @@ class Machine:
                 self._end_poll()
             case ListenerReturned(call_id, error):
                 self._listener_returned(call_id, error)
+            case AssignmentMade():
+                self._joiner.made(event)
             case CoordinatorFound():
                 self._session.found()
                 self._commits.send_waiting()
@@ -178,6 +181,8 @@ class Machine:
                 self._commits.timer_fired()
             case Timer.DEADLINE:
                 self._handover.is_late = True
+            case Timer.ASSIGN:
+                self._joiner.strategy_is_late()
             case Timer.RETRY:
                 pass  # what waited for it goes on by itself
             case _:
