@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from rota.cli.bootstrap import CONNECT, say
+from rota.cli.bootstrap import CONNECT, say, trying
 from rota.cli.line import Layout, as_json
 from rota.cli.screen import count
 from rota.cli.setting import topics
@@ -50,7 +50,9 @@ def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
         given["auto.offset.reset"] = "earliest"
     if args.strategy is not None:
         given["partition.assignment.strategy"] = args.strategy
-    _log()
+    _log("rota.consumer")
+    # why no broker can be reached is the command's error, said once; later it is a warning
+    logging.getLogger("rota.client").handlers[:] = [logging.NullHandler()]
     consumer = BlockingConsumer(given)
     told: list[int] = []
     with consumer, _shown(args) as show:
@@ -76,11 +78,11 @@ def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
     return False
 
 
-def _log() -> None:
-    """Warnings of the consumer, as lines of this command."""
+def _log(name: str) -> None:
+    """What is logged, as lines of this command."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("rota: %(message)s"))
-    logger = logging.getLogger("rota.consumer")
+    logger = logging.getLogger(name)
     logger.handlers[:] = [handler]
     logger.propagate = False
 
@@ -164,7 +166,9 @@ class Reader(RebalanceListener):
         :raises UnknownTopic: there is none of that name, or no such partition
         """
         args, consumer = self.args, self.consumer
-        known = consumer.topics(timeout=CONNECT)
+        with trying(CONNECT):
+            known = consumer.topics(timeout=CONNECT)
+        _log("rota.client")
         names = topics(args.topic)
         for name in names:
             if name not in known:

@@ -7,6 +7,7 @@ its frame, which the socket was read into. A connection at rest has one timer, f
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import ssl
 from collections import deque
@@ -46,8 +47,10 @@ _NOTHING = memoryview(b"")
 class Means:
     """What the connections of one client share."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, *, quiet: bool = False) -> None:
         self.config = config
+        self.level = logging.DEBUG if quiet else logging.WARNING
+        """At which failures to connect are logged."""
         self.scratch = bytearray(SCRATCH)
         """Where the bytes of all connections arrive for a moment."""
         self.context = None if config.tls is None else tls.context(config.tls)
