@@ -231,6 +231,23 @@ def test_what_is_wrong_is_named(consume: Run, flags: list[str], code: int, says:
     assert says in ran.said
 
 
+def test_a_class_of_the_folder_the_command_is_run_in(
+    consume: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shouting.py").write_text("def loud(data):\n    return data.decode() + '!'\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    loud = ("--config", "value.deserializer=shouting:loud")
+    ran = consume("--topic", "orders", "--partition", "1", "--offset", "3", "--to-end", *loud)
+    assert (ran.code, ran.lines) == (0, ["1:3!"])
+
+
+def test_who_waits_for_new_records_is_told_so(consume: Run) -> None:
+    ran = consume("--topic", "orders", "--timeout", "0")
+    assert "only what is written from now on is read; --from-beginning reads all" in ran.said
+    assert "from now on" not in consume("--topic", "orders", "--timeout", "0", "--quiet").said
+
+
 def test_servers_must_be_named(capsysbinary: Capture) -> None:
     with pytest.raises(SystemExit):
         main(["consume", "--topic", "a"])

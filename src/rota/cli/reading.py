@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rota.cli.bootstrap import CONNECT, say, trying
 from rota.cli.line import Layout, as_json
+from rota.cli.module import let_modules_be_found
 from rota.cli.screen import count
 from rota.cli.setting import topics
 from rota.cli.start import EARLIEST, LATEST, Start
@@ -34,6 +35,11 @@ JOIN = 60.0
 PAUSE = 1.0
 COMMIT_EVERY = 5.0
 """Seconds, as Kafka's ``auto.commit.interval.ms``."""
+LOADED = (
+    *("partition.assignment.strategy", "interceptor.classes"),
+    *("key.deserializer", "value.deserializer"),
+)
+"""Settings that may name a class of the user's."""
 SPACES = {"\\t": "\t", "\\n": "\n"}
 
 
@@ -50,6 +56,7 @@ def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
         given["auto.offset.reset"] = "earliest"
     if args.strategy is not None:
         given["partition.assignment.strategy"] = args.strategy
+    let_modules_be_found(str(given.get(key, "")) for key in LOADED)
     _log("rota.consumer")
     # why no broker can be reached is the command's error, said once; later it is a warning
     logging.getLogger("rota.client").handlers[:] = [logging.NullHandler()]
@@ -182,6 +189,8 @@ class Reader(RebalanceListener):
         partitions = list(_partitions(args.partition, names, known))
         start = args.offset or Start(end=EARLIEST if args.from_beginning else LATEST)
         at, last = start.offsets(consumer, partitions)
+        if not (args.offset or args.from_beginning or args.to_end or args.quiet):
+            say("only what is written from now on is read; --from-beginning reads all")
         consumer.assign(partitions)
         for partition, offset in at.items():
             consumer.seek(partition, offset)

@@ -261,7 +261,9 @@ class Connection(asyncio.BufferedProtocol):
         data = write_request(head, request)
         pending = Pending(api, version, self._count, deadline, self._loop)
         self._last = pending.sent
-        pending.deadline += max(0.0, self._muted - pending.sent)
+        # not for as long as any broker may say: an answer is due some day
+        muted = min(self._muted - pending.sent, self._config.request_timeout / 1000)
+        pending.deadline += max(0.0, muted)
         self._waiting.append(pending)
         self._transport.write(data)
         self._watch(pending.deadline)
