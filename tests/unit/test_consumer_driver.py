@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import re
 import socket
@@ -88,6 +89,21 @@ def test_a_member_joins_commits_and_leaves(broker: Broker) -> None:
         assert broker.committed("g") == {P0: 7}
         app.close()
         assert broker.group("g", members=0).state == "Empty"
+
+
+def test_a_members_life_is_told_at_info(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rota.consumer")
+    with application(broker) as app:
+        app.join()
+        member_id = app.member_id
+        app.close()
+    assert [one.getMessage() for one in caplog.records if one.name == "rota.consumer"] == [
+        f"group 'g': joined generation 1 under 'range' as {member_id}, leading 1 member "
+        "(the member has been given its id)",
+        "group 'g': assigned 4 partitions: t-0, t-1, t-2 and 1 more",
+        "group 'g': revoked 4 partitions: t-0, t-1, t-2 and 1 more",
+        "group 'g': left generation 1: the application closes",
+    ]
 
 
 def test_its_thread_has_a_name_and_ends_with_it(broker: Broker) -> None:

@@ -157,6 +157,7 @@ class Membership:
         """Is this commit over?
 
         :raises GroupError: it is, and nothing was stored
+        :raises TimedOut: it was not stored in time
         """
         if number not in self._ended:
             return False

@@ -155,6 +155,7 @@ class Joiner:
         session = self.session
         session.succeeded()
         session.enter(Identity(reply.generation, reply.member_id, reply.protocol or ""))
+        session.outbox.put(Note(f"{_entrance(reply)} ({session.rejoin_reason})"))
         assignor = self.assignors.get(reply.protocol or "")
         if assignor is None:
             error = self._mismatch(f"it elected {reply.protocol!r}")
@@ -381,6 +382,13 @@ class Joiner:
         assert self._question is None or self._question in self.session.open
         done = state not in {State.JOINING, State.SYNCING} or self.is_pending
         assert done or self.session.rejoin_reason is not None, "neither under way nor due"
+
+
+def _entrance(reply: JoinReply) -> str:
+    text = f"joined generation {reply.generation} under {reply.protocol!r} as {reply.member_id}"
+    if reply.leader != reply.member_id:
+        return text
+    return f"{text}, leading {len(reply.members)} member{'s' if len(reply.members) != 1 else ''}"
 
 
 def _strategy_of(group: DescribedGroup | None) -> str:

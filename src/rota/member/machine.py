@@ -355,6 +355,8 @@ class Machine:
             self._outbox.start(Timer.DEADLINE, until)
             yield lambda: handover.is_late or not self._commits.wants_coordinator
         yield from handover.depart(until)
+        if until is not None and until <= self._outbox.now:
+            self._commits.give_up_waiting()  # not refused because it leaves: nobody was reached
         number = session.leave("the application closes", target=State.LEFT)
         if until is None:
             self._commits.fail_waiting()

@@ -119,11 +119,12 @@ class Session:
         if not self.identity.is_lost:
             silence = self.outbox.now - self.presence.heard
             self.loss = Loss(reason, self.identity.generation, silence, left)
+            if not left:
+                self.outbox.put(Note(f"generation {self.identity.generation} given up: {reason}"))
         self.move(target)
         self.identity = NOBODY._replace(member_id=self.identity.member_id) if keep_id else NOBODY
         self.request_rejoin(reason)
         self.prepared = False
-        self.outbox.put(Note(f"generation given up: {reason}"))
 
     def fence(self, what: str) -> None:
         """Another process goes by the member's static id: nothing more is sent."""
@@ -154,9 +155,19 @@ class Session:
                 member_id=self.identity.member_id, static_id=self.config.static_id, reason=reason
             )
             number = self.send(Leave(group=self.config.group, members=(leaver,)))
+        if not self.identity.is_lost:
+            self.outbox.put(Note(self._farewell(reason, told, number)))
         if self.state not in OVER or target is State.LEFT:
             self.reset(reason, left=True, target=target)
         return number
+
+    def _farewell(self, reason: str, told: bool, number: int | None) -> str:
+        was = f"generation {self.identity.generation}"
+        if not told:
+            return f"gone from {was} for now, as {self.config.static_id!r} may be back: {reason}"
+        if number is None:
+            return f"left {was}, but could not tell the coordinator: {reason}"
+        return f"left {was}: {reason}"
 
     def refuse_commit(self, subscribed: bool) -> Exception | None:
         """Why a commit cannot be sent now, if so."""
