@@ -252,6 +252,23 @@ def test_what_is_wrong_is_named(consume: Run, flags: list[str], code: int, says:
     assert says in ran.said
 
 
+def test_a_class_of_the_folder_the_command_is_run_in(
+    consume: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shouting.py").write_text("def loud(data):\n    return data.decode() + '!'\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    loud = ("--config", "value.deserializer=shouting:loud")
+    ran = consume("--topic", "orders", "--partition", "1", "--offset", "3", "--to-end", *loud)
+    assert (ran.code, ran.lines) == (0, ["1:3!"])
+
+
+def test_who_waits_for_new_records_is_told_so(consume: Run) -> None:
+    ran = consume("--topic", "orders", "--timeout", "0")
+    assert "only what is written from now on is read; --from-beginning reads all" in ran.said
+    assert "from now on" not in consume("--topic", "orders", "--timeout", "0", "--quiet").said
+
+
 def test_servers_must_be_named(capsysbinary: Capture) -> None:
     with pytest.raises(SystemExit):
         main(["consume", "--topic", "a"])
@@ -267,7 +284,9 @@ def test_an_address_without_a_broker_is_named(
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ran = consume("--topic", "orders", servers=address)
     assert ran.code == 3
-    assert address in ran.said
+    first, second = ran.said.splitlines()
+    assert first == "rota: no broker has answered yet; it is tried for 0.5 s"
+    assert second.startswith(f"rota: {address} of bootstrap.servers: the connection is refused")
 
 
 def test_log_in_over_tls(tmp_path: Path, capsysbinary: Capture) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from rota.cli.bootstrap import CONNECT, say
+from rota.cli.bootstrap import CONNECT, say, trying
 from rota.cli.line import Layout, as_json
+from rota.cli.module import let_modules_be_found
 from rota.cli.screen import count
 from rota.cli.setting import topics
 from rota.cli.start import EARLIEST, LATEST, Start
@@ -42,6 +43,11 @@ JOIN = 60.0
 PAUSE = 1.0
 INTERVAL, SHORTEST = 5_000, 100
 """Milliseconds between commits, where ``auto.commit.interval.ms`` is not set; no less."""
+LOADED = (
+    *("partition.assignment.strategy", "interceptor.classes"),
+    *("key.deserializer", "value.deserializer"),
+)
+"""Settings that may name a class of the user's."""
 SPACES = {"\\t": "\t", "\\n": "\n"}
 
 
@@ -61,7 +67,10 @@ def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
         given["auto.offset.reset"] = "earliest"
     if args.strategy is not None:
         given["partition.assignment.strategy"] = args.strategy
-    _log()
+    let_modules_be_found(str(given.get(key, "")) for key in LOADED)
+    _log("rota.consumer")
+    # why no broker can be reached is the command's error, said once; later it is a warning
+    logging.getLogger("rota.client").handlers[:] = [logging.NullHandler()]
     consumer = BlockingConsumer(given)
     told: list[int] = []
     with consumer, _shown(args) as show:
@@ -92,11 +101,11 @@ def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
     return False
 
 
-def _log() -> None:
-    """Warnings of the consumer, as lines of this command."""
+def _log(name: str) -> None:
+    """What is logged, as lines of this command."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("rota: %(message)s"))
-    logger = logging.getLogger("rota.consumer")
+    logger = logging.getLogger(name)
     logger.handlers[:] = [handler]
     logger.propagate = False
 
@@ -186,7 +195,9 @@ class Reader(RebalanceListener):
         :raises UnknownTopic: there is none of that name, or no such partition
         """
         args, consumer = self.args, self.consumer
-        known = consumer.topics(timeout=CONNECT)
+        with trying(CONNECT):
+            known = consumer.topics(timeout=CONNECT)
+        _log("rota.client")
         names = topics(args.topic)
         for name in names:
             if name not in known:
@@ -200,6 +211,8 @@ class Reader(RebalanceListener):
         partitions = list(_partitions(args.partition, names, known))
         start = args.offset or Start(end=EARLIEST if args.from_beginning else LATEST)
         at, last = start.offsets(consumer, partitions)
+        if not (args.offset or args.from_beginning or args.to_end or args.quiet):
+            say("only what is written from now on is read; --from-beginning reads all")
         consumer.assign(partitions)
         for partition, offset in at.items():
             consumer.seek(partition, offset)

@@ -167,8 +167,8 @@ class BlockingConsumer:
         Tries again what may pass, until the time is over. Callbacks of the asynchronous commits
         before it have run when it returns.
 
-        :param offsets: where to read on: the offset behind the last record that was dealt with;
-            numbers, or :class:`rota.OffsetAndMetadata` with a note
+        :param offsets: where to read on, such as ``{("orders", 0): 18}``: the offset behind the
+            last record that was dealt with; numbers, or :class:`rota.OffsetAndMetadata` with a note
         :raises CommitFailed: the group has gone on without this member, or it has not joined;
             says which deadline was missed, and what to set
         :raises RebalanceInProgress: poll first
@@ -186,7 +186,8 @@ class BlockingConsumer:
         close. Without one, a failure is logged.
 
         :param offsets: as in :meth:`commit_sync`
-        :param callback: called with the offsets, and with None or why they were not stored
+        :param callback: called as ``callback(offsets, error)``: what was to be stored, by
+            partition; and None, or why it was not stored
         """
         self._consumer.commit_async(offsets, callback)
 
@@ -260,8 +261,11 @@ class BlockingConsumer:
     def offsets_for_times(
         self, times: GivenTimes, timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record of each partition from a time on (ms since 1970); None if none is.
+        """The first record of each partition from a time on; None if none is.
 
+        It has ``offset``, ``timestamp`` and ``leader_epoch``.
+
+        :param times: ms since 1970, whole numbers, such as ``{("orders", 0): 1700000000000}``
         :raises InputError: a time is negative
         :raises UnknownTopic: there is no such partition
         :raises TimedOut: not all leaders have answered in time
