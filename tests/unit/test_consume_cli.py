@@ -341,6 +341,20 @@ def test_a_signal_ends_it_in_good_order(broker: rota.Broker, number: int, code: 
     assert sum(broker.committed(group).values()) == 12
 
 
+def test_it_ends_although_nobody_stores_the_last_offsets(
+    capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LAST", 0.5)
+    with rota.Broker() as broker:
+        broker.produce("orders", "paid")
+        broker.fail("OffsetCommit", "COORDINATOR_NOT_AVAILABLE", times=10_000)
+        run = Run(broker, capsysbinary)
+        ran = run("--topic", "orders", "--group", "g", "--from-beginning", "--max-messages", "1")
+        assert (ran.code, ran.lines) == (3, ["paid"])
+        assert "COORDINATOR_NOT_AVAILABLE" in ran.said
+        assert broker.groups["g"] == "Empty"
+
+
 def test_a_timeout_does_not_count_while_the_group_forms(capsysbinary: Capture) -> None:
     with rota.Broker(config={"group.initial.rebalance.delay.ms": 1_000}) as broker:
         broker.produce("orders", "paid")

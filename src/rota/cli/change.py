@@ -312,7 +312,7 @@ def _print_changes(group: str, changes: Sequence[Change]) -> None:
             str(each.partition.partition),
             "-" if each.old is None else str(each.old),
             str(each.new),
-            "-" if each.difference is None else f"{each.difference:+d}",
+            "-" if each.difference is None else f"{each.difference:+d}".replace("+0", "0"),
             each.note,
         )
         for each in changes

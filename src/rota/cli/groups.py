@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rota.cli import bootstrap, change, roster
 from rota.cli.bootstrap import asked, print_json, say
+from rota.cli.screen import console
 from rota.client.overview import Overview, Standing
 from rota.errors import Unreachable
 from rota.model.topic import first_few
@@ -211,6 +212,8 @@ def describe(args: argparse.Namespace) -> bool:
             ]
         )
     else:
+        if not rows:
+            console().print("no groups")
         for number, (group, standings, _) in enumerate(rows):
             if number:
                 print()  # noqa: T201

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 JOIN = 60.0
 """Seconds for the group's first assignment."""
 PAUSE = 1.0
+LAST = 5.0
+"""Seconds for the last commit, and for the good-bye: who ends it does not wait for a broker that is
+gone."""
 INTERVAL, SHORTEST = 5_000, 100
 """Milliseconds between commits, where ``auto.commit.interval.ms`` is not set; no less."""
 LOADED = (
@@ -73,7 +76,7 @@ def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
     logging.getLogger("rota.client").handlers[:] = [logging.NullHandler()]
     consumer = BlockingConsumer(given)
     told: list[int] = []
-    with consumer, _shown(args) as show:
+    with _closing(consumer), _shown(args) as show:
         reader = Reader(
             args,
             consumer,
@@ -91,14 +94,22 @@ def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
             raise
         except BaseException:
             with suppress(RotaError):  # the first error is the one to tell
-                reader.commit()
+                reader.finish()
             raise
-        reader.commit()
+        reader.finish()
     if not args.quiet:
         reader.tell()
     if told and told[0] == signal.SIGINT:
         raise KeyboardInterrupt
     return False
+
+
+@contextmanager
+def _closing(consumer: BlockingConsumer) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        consumer.close(LAST)
 
 
 def _log(name: str) -> None:
@@ -355,16 +366,23 @@ class Reader(RebalanceListener):
             say(f"not committed: {complaint}")
         self._complaint = complaint
 
-    def commit(self) -> None:
+    def finish(self) -> None:
+        """Commits for the last time: what was tried in vain is not tried again while it closes."""
+        try:
+            self.commit(LAST)
+        finally:
+            self._commit_every = None
+
+    def commit(self, timeout: float | None = None) -> None:
         """Stores how far the lines have got."""
         offsets = None if self._is_out else self._done
         something = self.consumer.assignment if self._is_out else self._done
         if self._commit_every is None or not something:
             return
         try:
-            self.consumer.commit_sync(offsets)
+            self.consumer.commit_sync(offsets, timeout)
         except Interrupted:  # it came when there was nothing left to interrupt
-            self.consumer.commit_sync(offsets)
+            self.consumer.commit_sync(offsets, timeout)
 
     # The end
 
