@@ -386,6 +386,34 @@ def test_paused_partitions_give_nothing_until_resumed(
     assert {record.partition for record in consumer.poll(10)} == {0}
 
 
+@pytest.mark.parametrize("change", ["resume", "seek", "seek_to_beginning", "assign"])
+def test_a_poll_that_waits_hears_of_what_another_task_does(broker: Broker, change: str) -> None:
+    filled(broker, 1)
+    filled(broker, 1, partition=1)
+
+    async def read() -> None:
+        async with rota.Consumer(settings(broker)) as consumer:
+            consumer.assign([T0])
+            assert len(await consumer.poll(60)) == 1
+            if change == "resume":
+                consumer.pause(T0)
+                filled(broker, 1)
+            waiting = asyncio.create_task(consumer.poll(3_600))
+            await asyncio.sleep(0.1)
+            match change:
+                case "resume":
+                    consumer.resume(T0)
+                case "seek":
+                    consumer.seek(T0, 0)
+                case "seek_to_beginning":
+                    consumer.seek_to_beginning(T0)
+                case _:
+                    consumer.assign([T1])
+            assert len(await waiting) == 1
+
+    asyncio.run(asyncio.wait_for(read(), 60))
+
+
 def test_look_ups(broker: Broker, consumer: rota.BlockingConsumer) -> None:
     filled(broker, 3)
     consumer.assign([T0])

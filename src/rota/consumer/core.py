@@ -78,6 +78,8 @@ class Core:
         self.is_subscribed = False
         self.assigned: frozenset[TopicPartition] = frozenset()
         """By the application itself."""
+        self._owned: tuple[tuple[TopicPartition, ...], frozenset[TopicPartition]] = (), frozenset()
+        """By the group, as the member has it and as a set."""
         self._commit_due = 0
         """When the next automatic commit of such an assignment is due, in the driver's time."""
         self._is_polling = False
@@ -96,7 +98,12 @@ class Core:
         """What is read now."""
         if not self.is_subscribed or self.membership is None:
             return self.assigned
-        return frozenset(self.membership.driver.machine.assignment)
+        owned, found = self._owned
+        current = self.membership.driver.machine.assignment
+        if current is not owned:  # made once for each assignment: some have thousands
+            found = frozenset(current)
+            self._owned = current, found
+        return found
 
     def assign(self, wanted: frozenset[TopicPartition]) -> None:
         """Reads these, by the application's own will."""
@@ -403,10 +410,12 @@ class Core:
         if self.is_subscribed and self.membership is not None:
             self.membership.driver.tell(MetadataUpdated(metadata.cluster()))
 
-    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The positions after what was handed out, of what is this consumer's."""
+    def consumed(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The positions after what was handed out, of what is this consumer's; of these alone, if
+        some are named.
+        """
         mine = self.assignment
-        positions = {at: each for at, each in self.fetcher.consumed().items() if at in mine}
+        positions = {at: each for at, each in self.fetcher.consumed(*only).items() if at in mine}
         self.flow.correct(positions)
         return positions
 

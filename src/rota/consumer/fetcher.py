@@ -67,6 +67,7 @@ class Fetcher:
             reset=_policy(config),
             backoff=client.backoff.after,
             lease=client.config.metadata_max_age / 1000,
+            warn=LOGGER.warning,
         )
         self._buffer = Buffer(
             self._positions,
@@ -100,6 +101,8 @@ class Fetcher:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """From now on these and no others; those that stay go on where they are."""
         self._positions.assign(partitions)
+        if self._metadata is not None:  # they will do, as a rule: nobody waits for newer ones
+            self._positions.lead(partial(_leader, self._metadata))
         self._restart()
 
     def withhold(self, partitions: Iterable[TopicPartition]) -> None:
@@ -184,9 +187,9 @@ class Fetcher:
         """
         return self._buffer.take_batches(keep)
 
-    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where what was handed out ends."""
-        return self._positions.consumed()
+    def consumed(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where what was handed out ends, of all or of these."""
+        return self._positions.consumed(*only)
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset to be handed out; None: not known yet, or not assigned."""
@@ -207,6 +210,11 @@ class Fetcher:
             return None
         end = entry.last_stable if self._config.committed_only else entry.high_watermark
         return None if end is None else max(end - entry.handed.offset, 0)
+
+    @property
+    def buffered(self) -> int:
+        """How many bytes wait, as they came from the brokers."""
+        return self._positions.buffered
 
     async def wait_for_positions(
         self, partitions: Iterable[TopicPartition], deadline: float
@@ -296,7 +304,7 @@ class Fetcher:
 
     def _learn(self, metadata: Metadata) -> None:
         self._metadata = metadata
-        self._positions.lead(lambda partition: _leader(metadata, partition))
+        self._positions.lead(partial(_leader, metadata))
         for topic in sorted({entry.partition.topic for entry in self._positions}):
             known = metadata.topics.get(topic)
             if known is not None and known.error and known.error not in AGAIN:

@@ -37,6 +37,7 @@ from rota.consumer.schedule import Schedule
 from rota.consumer.verdict import (
     Verdict,
     fetch_error,
+    lost,
     missing,
     out_of_range,
     truncated,
@@ -45,6 +46,10 @@ from rota.consumer.verdict import (
 from rota.errors import Code, RotaError
 from rota.model.offset import NO_EPOCH, NO_OFFSET, OffsetAndMetadata
 from rota.model.topic import TopicPartition
+
+
+def ignore(_: str) -> None:
+    """Nobody wants to know."""
 
 
 class Positions:
@@ -56,6 +61,7 @@ class Positions:
         reset: int | Callable[[], int] | None,
         backoff: Callable[[int], float],
         lease: float,
+        warn: Callable[[str], None] = ignore,
     ) -> None:
         """How positions are found.
 
@@ -63,10 +69,12 @@ class Positions:
             function that gives a timestamp (``by_duration``), None if that is an error
         :param backoff: the pause after so many failures in a row
         :param lease: how long to read from a replica that the leader has named
+        :param warn: told why records come again, or never
         """
         self._reset = reset
         self._backoff = backoff
         self._lease = lease
+        self._warn = warn
         self._entries: dict[TopicPartition, Entry] = {}
         self._schedule = Schedule()
         self._leaderless: dict[TopicPartition, Entry] = {}
@@ -131,11 +139,15 @@ class Positions:
         """What is known of a partition; None if it is not assigned."""
         return self._entries.get(partition)
 
-    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where what was handed out ends. May be asked for from another thread."""
+    def consumed(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where what was handed out ends, of all or of these. May be asked for from another
+        thread.
+        """
+        known = self._entries
+        entries = [known[each] for each in only if each in known] if only else list(known.values())
         return {
             entry.partition: OffsetAndMetadata(handed.offset, "", handed.epoch)
-            for entry in list(self._entries.values())
+            for entry in entries
             if (handed := entry.handed) is not None
         }
 
@@ -235,7 +247,10 @@ class Positions:
         if committed is not None:
             self._start(entry, Position(committed.offset, committed.leader_epoch))
             return None
-        return self._by_policy(entry, missing([entry.partition]))
+        if self._reset is None:
+            return self._fail(entry, missing([entry.partition]))
+        self._look_by_policy(entry, self._reset)
+        return None
 
     def found_offset(self, ticket: Ticket, listed: ListedOffset | None, now: float) -> None:
         """The offset of what was looked for; None: no record is as young as that.
@@ -275,8 +290,10 @@ class Positions:
             again = handed.epoch is not None and handed.epoch != ahead.epoch
             self._move(entry, Stage.VALIDATION if again else Stage.READING)
             return None
+        problem = truncated(entry.partition, handed, found)
         if self._reset is None:
-            return self._fail(entry, truncated(entry.partition, handed, found))
+            return self._fail(entry, lost(problem))
+        self._warn(f"{problem}; it is read on there")
         entry.handed = entry.ahead = Position(found.end, found.epoch)
         self._move(entry, Stage.READING)
         return None
@@ -350,13 +367,16 @@ class Positions:
         entry.target, entry.end, entry.asks_end = target, None, False
         self._move(entry, Stage.RESET)
 
-    def _by_policy(self, entry: Entry, error: RotaError) -> RotaError | None:
-        """Nothing says where to read on: but perhaps there is a policy."""
-        reset = self._reset
-        if reset is None:
-            return self._fail(entry, error)
-        self._look_for(entry, reset if isinstance(reset, int) else reset())
+    def _by_policy(self, entry: Entry, problem: str) -> RotaError | None:
+        """There is nothing to read on at: but perhaps there is a policy."""
+        if self._reset is None:
+            return self._fail(entry, lost(problem))
+        self._warn(f"{problem}; it is read on as auto.offset.reset says")
+        self._look_by_policy(entry, self._reset)
         return None
+
+    def _look_by_policy(self, entry: Entry, reset: int | Callable[[], int]) -> None:
+        self._look_for(entry, reset if isinstance(reset, int) else reset())
 
     def _fail(self, entry: Entry, error: RotaError) -> RotaError:
         self._drop_buffer(entry)
@@ -420,7 +440,8 @@ class Positions:
             return Verdict.NOTHING, None
         if found is Verdict.RANGE:
             start = answer.log_start if answer.log_start >= 0 else entry.log_start
-            return found, self._by_policy(entry, out_of_range(answer, start))
+            problem = out_of_range(answer, start, entry.high_watermark)
+            return found, self._by_policy(entry, problem)
         self._pause(entry, now)
         return found, fetch_error(answer.code, entry.partition, answer.fetch_offset)
 
