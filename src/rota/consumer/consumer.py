@@ -248,7 +248,7 @@ class Consumer:
         """
         [at] = self.core.of_assignment("position", [partition])
         deadline = self.core.deadline(timeout)
-        while at not in (found := self.core.consumed()):
+        while at not in (found := self.core.consumed(at)):
             self.core.advance()
             await self.core.fetcher.wait_for_positions([at], deadline)
         return found[at].offset
@@ -307,7 +307,7 @@ class Consumer:
         fetched, known = self.core.fetcher.position(at), self.core.fetcher.lag(at)
         if fetched is None or known is None:
             return None
-        return known + fetched - self.core.consumed()[at].offset
+        return known + fetched - self.core.consumed(at)[at].offset
 
     # Look-ups
 
