@@ -22,12 +22,9 @@ from rota.consumer.listener import ConsumerInterceptor, Offsets
 from rota.consumer.membership import LOGGER, Caller, Membership, in_listener, told
 from rota.consumer.record import Records
 from rota.consumer.topics import Topics
-from rota.errors import AuthorizationFailed, Code, GroupError, InputError, Interrupted
+from rota.errors import InputError, Interrupted
 from rota.member.event import MetadataUpdated, PollBegan, PollEnded, Unsubscribed
-from rota.member.refusal import code_name
 from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import FetchOffsetsReply
-from rota.model.request import FetchOffsets
 from rota.model.topic import TopicPartition
 
 FOREVER = float("inf")
@@ -422,33 +419,9 @@ class Core:
     async def fetch_committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has stored.
-
-        :raises AuthorizationFailed: no permission for the group
-        :raises GroupError: its coordinator refuses
-        """
-        membership, member = self.membership, self.settings.member
-        assert membership is not None
-        assert member is not None
-        request = FetchOffsets(
-            group=member.group,
-            partitions=tuple(partitions),
-            stable=True,  # what an open transaction is about to commit is waited for (KIP-447)
-        )
-        reply = await membership.driver.ask(request, timeout=timeout)
-        assert isinstance(reply, FetchOffsetsReply)
-        if reply.code == Code.GROUP_AUTHORIZATION_FAILED:
-            raise AuthorizationFailed(reply.code, f"no permission for group {member.group}")
-        if reply.code != Code.NONE:
-            text = f"offsets of group {member.group}: refused with {code_name(reply.code)}"
-            raise GroupError(text, reply.code)
-        for at, code in reply.codes.items():
-            if code == Code.TOPIC_AUTHORIZATION_FAILED:
-                raise AuthorizationFailed(code, f"no permission to read topic {at.topic}")
-            if code != Code.NONE:
-                text = f"the committed offset of {at}: refused with {code_name(code)}"
-                raise GroupError(text, code)
-        return dict(reply.offsets)
+        """What the group has stored."""
+        assert self.membership is not None
+        return await self.membership.fetch_committed(tuple(partitions), timeout)
 
     def _commit_if_due(self) -> None:
         """Kafka commits automatically for assigned partitions, too."""

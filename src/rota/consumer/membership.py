@@ -23,6 +23,7 @@ from rota.consumer.listener import (
     Offsets,
     RebalanceListener,
 )
+from rota.errors import AuthorizationFailed, Code, GroupError
 from rota.member.event import (
     CallInterceptors,
     CallListener,
@@ -38,6 +39,10 @@ from rota.member.event import (
     SetAssignment,
     Withhold,
 )
+from rota.member.refusal import code_name
+from rota.model.offset import OffsetAndMetadata
+from rota.model.reply import FetchOffsetsReply
+from rota.model.request import FetchOffsets
 from rota.model.topic import TopicPartition
 
 LOGGER = logging.getLogger("rota.consumer")
@@ -165,6 +170,32 @@ class Membership:
         if error is not None:
             raise error
         return True
+
+    async def fetch_committed(
+        self, partitions: tuple[TopicPartition, ...], timeout: float | None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has stored.
+
+        :raises AuthorizationFailed: no permission for the group, or for a topic
+        :raises GroupError: its coordinator refuses
+        """
+        group = self.driver.group
+        # stable: what an open transaction is about to commit is waited for (KIP-447)
+        request = FetchOffsets(group=group, partitions=partitions, stable=True)
+        reply = await self.driver.ask(request, timeout=timeout)
+        assert isinstance(reply, FetchOffsetsReply)
+        if reply.code == Code.GROUP_AUTHORIZATION_FAILED:
+            raise AuthorizationFailed(reply.code, f"no permission for group {group}")
+        if reply.code != Code.NONE:
+            text = f"offsets of group {group}: refused with {code_name(reply.code)}"
+            raise GroupError(text, reply.code)
+        for at, code in reply.codes.items():
+            if code == Code.TOPIC_AUTHORIZATION_FAILED:
+                raise AuthorizationFailed(code, f"no permission to read topic {at.topic}")
+            if code != Code.NONE:
+                text = f"the committed offset of {at}: refused with {code_name(code)}"
+                raise GroupError(text, code)
+        return dict(reply.offsets)
 
     def begin_close(self, until_ms: int | None) -> None:
         """The member says good-bye; :attr:`is_finished` says when it has."""
