@@ -23,6 +23,7 @@ from rota.assignors.interface import Assignor
 from rota.consumer.alarm import Alarm
 from rota.consumer.home import Home
 from rota.consumer.link import Link, now_ms
+from rota.consumer.shield import Shield
 from rota.consumer.thread import LoopThread
 from rota.consumer.worker import Worker
 from rota.errors import RotaError, StrategyFailed
@@ -37,6 +38,8 @@ from rota.member.event import (
     Finished,
     MakeAssignment,
     Note,
+    PollBegan,
+    PollEnded,
     Raise,
     RequestMetadata,
     RunCallback,
@@ -57,6 +60,7 @@ from rota.model.request import Request
 from rota.model.topic import TopicPartition
 
 LOGGER = logging.getLogger("rota.consumer")
+POLLS = frozenset({PollBegan, PollEnded})
 STOP_TIMEOUT = 5.0
 """Seconds that the thread has to end."""
 
@@ -114,6 +118,15 @@ class Driver:
         :raises RotaError: this process is a fork of the consumer's own
         """
         self._home.check()
+        if type(event) in POLLS:
+            with self.lock:
+                if self.machine.is_calm:  # often, and nothing is lost if it is cut
+                    self._tell(event)
+                    return
+        with Shield():
+            self._tell(event)
+
+    def _tell(self, event: Event) -> None:
         with self.lock:
             told = len(self.inbox)
             for command in self.machine.handle(event, now_ms()):
@@ -132,8 +145,8 @@ class Driver:
             case FindCoordinator() | Send():
                 self._outgoing.append(command)
                 if not self._is_pumping:
-                    self._is_pumping = True
                     self._started().call(self._pump)
+                    self._is_pumping = True  # it waits for the lock before it takes this back
             case MakeAssignment():
                 self._worker.give(partial(self._make, command))
             case Note(text, warns):
@@ -236,7 +249,8 @@ class Driver:
         """Sends what is to be sent, in order."""
         link = self._link
         assert link is not None, "opened before all else"
-        self._is_pumping = False  # first: what is put behind it now is sent, or pumps again
+        with self.lock:
+            self._is_pumping = False  # first: what is put behind it now is sent, or pumps again
         while self._outgoing:
             command = self._outgoing.popleft()
             match command:

@@ -136,6 +136,11 @@ class Commits:
         """A commit waits for the coordinator to be found."""
         return any(one.request is None and one.retry_at is None for one in self._active)
 
+    @property
+    def has_callbacks(self) -> bool:
+        """Callbacks wait for the application to come by."""
+        return bool(self._completed)
+
     def run_callbacks(self) -> None:
         """The application is here: callbacks of what is completed run now."""
         for done in self._completed:

@@ -114,6 +114,19 @@ class Machine:
         """The application has unsubscribed, and not all that follows from it is done."""
         return self._unsubscribing
 
+    @property
+    def is_calm(self) -> bool:
+        """A poll that begins or ends now sets nothing going, but for the next poll's deadline."""
+        session, joiner, commits = self._session, self._joiner, self._commits
+        if self._steps is not None or self._unsubscribing or self._closing is not None:
+            return False
+        if commits.automatic_due or commits.has_callbacks or self._errors:
+            return False
+        if not self._watch.subscribed:
+            return True
+        settled = session.state is State.STABLE and joiner.received is None
+        return settled and session.rejoin_reason is None and self._watch.reason is None
+
     def handle(self, event: Event, now_ms: int) -> list[Command]:
         """What is to be done about an event."""
         self._outbox.open(now_ms)
