@@ -18,7 +18,7 @@ import pytest
 import rota
 from rota.cli.main import main
 from rota.model.topic import Partitions
-from tests.unit.seated_group import WAITING, Seat, commit, seat
+from tests.unit.seated_group import WAITING, Seat, commit, knocking, seat
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -108,6 +108,7 @@ def test_a_state_that_no_group_can_be_in(groups: Run) -> None:
 
 def test_no_groups(groups: Run) -> None:
     assert groups("list") == (0, "no groups\n", "")
+    assert groups("describe", "--all") == (0, "no groups\n", "")
 
 
 # Describe
@@ -220,6 +221,16 @@ def test_members_that_subscribe_to_different_topics(broker: rota.Broker, groups:
     assert code == 0
     assert "subscribed by a-" in out
     assert ": orders, payments\n" in out
+
+
+def test_a_group_that_gathers_its_members(broker: rota.Broker, groups: Run) -> None:
+    seat(broker, "billing", [Seat(name="a", gets={"orders": [0, 1]})])
+    with knocking(broker, "billing", "b"):
+        code, out, _ = groups("describe", "billing")
+    assert code == 0
+    assert out.startswith("billing: PreparingRebalance, 2 members")
+    assert "subscribed" not in out
+    assert "note: it is rebalancing: subscriptions are told when it is over" in out
 
 
 def test_workers_that_are_no_consumers(broker: rota.Broker, groups: Run) -> None:

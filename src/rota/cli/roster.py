@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rota.cli.screen import console, count, plain, print_table, ranges
-from rota.client.overview import CLASSIC, Overview, Present, Standing, labels
+from rota.client.overview import CLASSIC, GATHERING, Overview, Present, Standing, labels
 from rota.model.topic import Partitions, TopicPartition, first_few
 from rota.sim.duration import written
 
@@ -44,7 +44,7 @@ def print_group(group: Overview, standings: Sequence[Standing], *, full: bool) -
     if group.members:
         screen.print()
         _print_members(group.members, names)
-        for line in _subscriptions(group.members, names):
+        for line in _subscriptions(group.members, names) if _tells(group) else ():
             screen.print(plain(line))
     if standings:
         screen.print()
@@ -54,6 +54,11 @@ def print_group(group: Overview, standings: Sequence[Standing], *, full: bool) -
         screen.print("nothing is committed, or nothing that may be seen")
     for note in notes(group, standings):
         screen.print(plain(f"note: {note}"))
+
+
+def _tells(group: Overview) -> bool:
+    """While a classic group gathers its members, brokers tell nothing of what they have said."""
+    return not group.classic or group.state != GATHERING
 
 
 def headline(group: Overview) -> str:
@@ -79,6 +84,10 @@ def notes(group: Overview, standings: Iterable[Standing]) -> list[str]:
     said = []
     if group.members is None:
         said.append("its members cannot be looked at: Kafka has calls of their own for its type")
+    if not _tells(group):
+        said.append(
+            "it is rebalancing: subscriptions are told when it is over, and owners change"
+        )
     for member in group.members or ():
         if member.problem:
             said.append(f"what member {member.id} says cannot be read: {member.problem}")

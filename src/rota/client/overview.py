@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # commands that say how they are used need no message library
 CLASSIC = "classic"
 """The type of groups whose leader assigns; brokers before 3.8 have no other, and do not say it."""
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
+GATHERING = "PreparingRebalance"
 WITHOUT_MEMBERS = frozenset({EMPTY, DEAD})
 _UUID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
