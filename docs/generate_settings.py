@@ -17,6 +17,7 @@ INTRO = """\
 
 `rota.Consumer`, `rota.BlockingConsumer` and the commands that talk to a cluster take Kafka's own
 settings: a mapping in Python, a `client.properties` file on the command line (`--command-config`).
+`rota.load_properties(path)` gives a file's settings to Python.
 Every key of Kafka 4.3's consumer is in one of the three tables below; names, types, defaults and
 bounds are compared with Kafka's classes by a test. Any other key is an error that names the nearest
 one, and Kafka's name where another client has its own.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rota import errors
     from rota.assignors.interface import Assignor, PartitionAssignor
     from rota.broker.embedded import Broker
+    from rota.client.setting import load_properties
     from rota.consumer.blocking import BlockingConsumer
     from rota.consumer.consumer import Consumer
     from rota.consumer.listener import ConsumerInterceptor, RebalanceListener
@@ -58,6 +59,7 @@ _HOMES = {
     "Subscription": "rota.model.membership",
     "TopicPartition": "rota.model.topic",
     "assign": "rota.plan",
+    "load_properties": "rota.client.setting",
     "simulate": "rota.sim.simulate",
 }
 
@@ -89,6 +91,7 @@ __all__ = [
     "TopicPartition",
     "assign",
     "errors",
+    "load_properties",
     "simulate",
 ]
 

@@ -136,21 +136,19 @@ class Group:
             self.history.seats[member.name] = str(seat)
         common = {"group.id": self.name, "auto.offset.reset": "earliest", **SESSION}
         wanted.setdefault("topics", None if "pattern" in wanted else self.topics)
-        link.ask(
-            "join",
-            member=member.name,
-            settings={**common, **(settings or {})},
-            strategies=list(strategies) or None,
-            **kind.options,
-            **wanted,
-        )
+        wanted |= {"settings": {**common, **(settings or {})}, **kind.options}
+        try:
+            link.ask("join", member=member.name, strategies=list(strategies) or None, **wanted)
+        except TimeoutError as error:
+            error.add_note(member.said())
+            raise
         return member
 
     def leave(self, member: Member) -> None:
         """Have a member close its consumer."""
         try:
             member.link.ask("leave", member=member.name)
-        except Refused as error:
+        except (Refused, TimeoutError) as error:
             raise AssertionError(f"{member} does not leave: {error}; {member.said()}") from error
         self._gone(member)
 

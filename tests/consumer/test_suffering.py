@@ -121,6 +121,7 @@ class Ordeal:
             for number, entries in final.items()
         }
         self.group.finish()
+        self.group.settle(all_busy=False)  # all have heard what they had lost
         self.group.judge()
 
 

@@ -78,7 +78,12 @@ class Driver:
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps({"id": number, "op": op, **fields}) + "\n")
             self._process.stdin.flush()
-        return done.result(PATIENCE)
+        try:
+            return done.result(PATIENCE)
+        except TimeoutError as error:
+            status = self._process.poll()
+            error.add_note(f"{op} had no answer; exit code {status}; {self.said()}")
+            raise
 
     @property
     def pid(self) -> int:

@@ -410,6 +410,11 @@ def test_a_group_that_the_broker_assigns(scene: Scene) -> None:
         assert plan["moved"] == 2
     finally:
         consumer.close()
+    until("it is empty", lambda: "Empty" in rota_says(scene, "groups", "describe", name))
+    flags = ("--topic", topic, "--to-latest", "--execute")
+    rota_says(scene, "groups", "reset", name, *flags)
+    assert len(scene.own.ask("offsets", group=name)) == 4
+    rota_says(scene, "groups", "delete", name, "--execute")
 
 
 # Without permission

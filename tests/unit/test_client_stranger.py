@@ -68,7 +68,9 @@ def problem(talk: Talk, kind: type[Exception] = NotKafka, patience: float = 10) 
         (b"-ERR unknown command\r\n", "a Redis server"),
         (b"\x15\x03\x03\x00\x02\x02\x50", "TLS is spoken there.*set security.protocol to SSL"),
         (b"J\x00\x00\x00\x0a8.0.35", "a MySQL server"),
-        (b"<html>", "XML or HTML"),
+        (b"<html>", "an HTTP server"),
+        (b"<!doctype html>", "an HTTP server"),
+        (b"<?xml version='1.0'?>", "XML"),
         (b"\xff\xff\xff\xff", "does not speak Kafka's protocol: it says"),
         (b"\x00\x00\x00\x00", "does not speak Kafka's protocol"),
         (b"\x7f\xff\xff\xff", "does not speak Kafka's protocol"),
@@ -132,7 +134,7 @@ def test_a_server_that_waits_for_the_end_of_a_line(speaks_tls: bool, tmp_path: P
 
     async def main(at: str) -> None:
         async with client(at, tls=tls, **SHORT) as one:
-            said = f"{at} of bootstrap.servers: (an HTTP server|a server that speaks XML or HTML)"
+            said = f"{at} of bootstrap.servers: an HTTP server answers there"
             with pytest.raises(NotKafka, match=said) as caught:
                 await one.refresh([], deadline=soon(3600))
             assert caught.value.certain
@@ -151,6 +153,22 @@ def test_who_waits_for_less_than_that_hears_where_it_was_and_how_far_it_came() -
             assert not consumer.poll(0)
             with pytest.raises(Unreachable, match=f"{at}.*nothing is said in the time given"):
                 consumer.topics(0.1)
+
+
+def test_what_cannot_be_reached_is_said_once_by_each_who_needs_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    at = f"127.0.0.1:{free_ports(1)[0]}"
+    settings = {"bootstrap.servers": at, "group.id": "readers", "default.api.timeout.ms": 3000}
+    with rota.BlockingConsumer({**settings, "request.timeout.ms": 3000}) as consumer:
+        consumer.subscribe("orders")
+        with pytest.raises(Unreachable, match=f"{at}.*the connection is refused"):
+            consumer.poll(10)
+    said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert [each.name for each in caplog.records if at in each.getMessage()].count(
+        "rota.client"
+    ) == 1
+    assert len(set(said)) == len(said)
 
 
 @pytest.mark.parametrize("closes", [False, True])

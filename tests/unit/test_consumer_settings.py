@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from docs import generate_settings
 
+import rota
 from rota.assignors.range import Range
 from rota.assignors.sticky import Sticky
 from rota.client.key import Fate
-from rota.client.setting import Settings, load, read
+from rota.client.setting import Settings, load_properties, mapping, read
 from rota.client.table import KEYS
 from rota.consumer.listener import ConsumerInterceptor
 from rota.errors import InputError, UnknownStrategy, Unreachable
@@ -330,6 +332,7 @@ def test_where_to_start(value: str, reset: str, milliseconds: int) -> None:
     ("value", "says"),
     [
         ("smallest", "did you mean earliest"),
+        ("earlyest", "did you mean earliest"),
         ("end", "did you mean latest"),
         ("Earliest", "none of earliest, latest, none"),
         ("by_duration", "by_duration:PT1H is an hour ago"),
@@ -395,15 +398,48 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         b"group.id:caf\\u00e9\n"
         b"client.id caf\xe9\n"
     )
-    found = read(load(file))
+    found = read(load_properties(file))
     assert list(map(str, found.client.bootstrap)) == ["a:1", "b:2"]
     assert found.member == MemberConfig(group="café", client_id="café")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="none.properties cannot be read: No such file"):
-        load(tmp_path / "none.properties")
+        load_properties(tmp_path / "none.properties")
     broken = tmp_path / "broken.properties"
     broken.write_text("a=1\nb=\\u12\n")
     with pytest.raises(InputError, match=r"broken.properties, line 2: \\u without"):
-        load(broken)
+        load_properties(broken)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("security.protocol", "TLS", "did you mean SSL"),
+        ("security.protocol", "sasl_tls", "did you mean SASL_SSL"),
+        ("security.protocol", "sasl-ssl", "did you mean SASL_SSL"),
+        ("isolation.level", "committed", "did you mean read_committed"),
+    ],
+)
+def test_a_value_that_was_meant_is_named(key: str, value: str, says: str) -> None:
+    assert says in refused({key: value})
+
+
+@pytest.mark.parametrize("made", [rota.Consumer, rota.BlockingConsumer])
+def test_settings_that_are_not_given_as_a_mapping(made: Callable[..., object]) -> None:
+    for given in ("client.properties", "localhost:9092", None, [("group.id", "g")]):
+        with pytest.raises(InputError, match="settings are a mapping with Kafka's names") as caught:
+            made(given)
+        assert str(given)[:10] in str(caught.value)
+        assert "rota.load_properties(path)" in str(caught.value)
+    for arguments in ((), ("orders",), (WHERE,)):
+        with pytest.raises(InputError, match='group_id: .*mapping.*"group.id": ...') as caught:
+            made(*arguments, bootstrap_servers="localhost:9092", group_id="g")
+        assert "subscribe" in str(caught.value)
+    with pytest.raises(InputError, match=r"not arguments; and ssl_cafile: is kafka-python's name"):
+        made(bootstrap_servers="localhost:9092", ssl_cafile="ca.pem")
+
+
+def test_a_mapping_of_any_kind_is_taken() -> None:
+    view = MappingProxyType(WHERE)
+    assert mapping(view, {}) is view

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from rota.cli import setting
+from rota.cli.screen import plain
 from rota.client import missing
 from rota.errors import Unreachable
 
@@ -21,7 +24,8 @@ T = TypeVar("T")
 TIMEOUT = 30.0
 CONNECT = 10.0
 """Seconds for the first answer: an address that is wrong should be said soon."""
-
+SOON = 2.0
+"""Seconds until somebody who waits for it wonders."""
 
 DEFAULTS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
 """Where neither file nor flags say something else."""
@@ -77,7 +81,20 @@ def print_json(value: object) -> None:
 
 def say(text: str) -> None:
     """Beside the output, so that it does not get into a file or a pipe."""
-    print(f"rota: {' '.join(text.split())}", file=sys.stderr)  # noqa: T201
+    print(f"rota: {plain(' '.join(text.split())).plain}", file=sys.stderr)  # noqa: T201
+
+
+@contextmanager
+def trying(seconds: float) -> Iterator[None]:
+    """Where a broker does not answer soon: says that it is tried, and for how long."""
+    text = f"no broker has answered yet; it is tried for {seconds:g} s"
+    notice = threading.Timer(min(SOON, seconds / 2), say, [text])
+    notice.daemon = True
+    notice.start()
+    try:
+        yield
+    finally:
+        notice.cancel()
 
 
 def asked(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]]) -> T:
@@ -110,7 +127,9 @@ async def _asked(config: ClientConfig, timeout: float, ask: Callable[[Admin], Aw
 
     client = Client(config)
     try:
-        await client.refresh((), deadline=client.deadline(min(timeout, CONNECT)))
+        patience = min(timeout, CONNECT)
+        with trying(patience):
+            await client.refresh((), deadline=client.deadline(patience))
         return await ask(Admin(client, timeout))
     finally:
         await client.close()

@@ -117,7 +117,9 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _said(message: str, code: Exit) -> int:
-    print(f"rota: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    # names out of a cluster must not move the cursor, or colour the screen
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(message.split()))
+    print(f"rota: {line}", file=sys.stderr)  # noqa: T201
     return code
 
 

@@ -39,7 +39,7 @@ def given(args: argparse.Namespace) -> dict[str, object]:
 
     found: dict[str, object] = {}
     if args.command_config is not None:
-        found.update(setting.load(args.command_config))
+        found.update(setting.load_properties(args.command_config))
     for each in args.config:
         key, sign, value = each.partition("=")
         if not sign or not key.strip():

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
-from rota.cli.bootstrap import CONNECT, say
+from rota.cli.bootstrap import CONNECT, say, trying
 from rota.cli.line import Message, from_json
 from rota.cli.producer import configuration
 from rota.cli.screen import count
@@ -125,7 +125,8 @@ class Writer:
         :raises AuthenticationFailed: the credentials are not taken
         """
         try:
-            self._producer.list_topics(timeout=CONNECT)
+            with trying(CONNECT):
+                self._producer.list_topics(timeout=CONNECT)
         except KafkaException as error:
             self._producer.poll(0)  # brings what the connections complain of
             reason = _reason(error) if self._complaint is None else self._complaint.str()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rota.client.table import KEYS
 from rota.model.text import nearest, shortened
@@ -80,6 +80,19 @@ RESETS: Mapping[str, str] = {
     "error": "none",
 }
 """How librdkafka may write ``auto.offset.reset``."""
+
+
+def keywords(names: Iterable[str]) -> str:
+    """What to say to who gives settings as arguments."""
+    dotted = {name: name.replace("_", ".").lower() for name in names}
+    for name, key in dotted.items():
+        if key not in KEYS:
+            return f"settings are one mapping, not arguments; and {unknown(name)}"
+    meant = ", ".join(f'"{key}": ...' for key in dotted.values())
+    return (
+        f"{', '.join(dotted)}: settings are one mapping, not arguments, and have Kafka's names: "
+        f"{{{meant}}}; topics are given to subscribe()"
+    )
 
 
 def unknown(key: str) -> str:

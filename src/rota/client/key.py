@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rota.errors import InputError
 from rota.model.config import INT, LONG
-from rota.model.text import shortened
+from rota.model.text import nearest, shortened
 
 REQUIRED = "(required)"
 """Instead of a default."""
@@ -130,7 +130,10 @@ class Key:
                 return each
         known = ", ".join(map(repr, self.choices))
         why = f" ({self.reason})" if self.reason else ""
-        raise InputError(f"{self.name}: {_shown(value)} is not one of {known}{why}")
+        meant = value.upper().replace("TLS", "SSL")  # SSL is what Kafka calls TLS
+        near = meant if meant in self.choices else value.upper() if self.any_case else value
+        hint = "" if self.reason else nearest(near, self.choices)
+        raise InputError(f"{self.name}: {_shown(value)} is not one of {known}{why}{hint}")
 
     def _list(self, value: object) -> tuple[object, ...]:
         """Of text, what is between the commas; of one thing, that."""

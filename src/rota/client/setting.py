@@ -26,7 +26,7 @@ from rota.model.client import (
 )
 from rota.model.config import MemberConfig
 from rota.model.naming import misname
-from rota.model.text import shortened
+from rota.model.text import nearest, shortened
 from rota.plan import DEFAULT_BUDGET_MS, Budget
 
 if TYPE_CHECKING:
@@ -56,8 +56,14 @@ class Settings:
     """What is without effect, or unwise."""
 
 
-def load(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The settings of a ``client.properties``.
+def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The settings of a ``client.properties``, a file as Kafka's own tools take it.
+
+    ::
+
+        settings = rota.load_properties("client.properties") | {"group.id": "billing"}
+        with rota.BlockingConsumer(settings) as consumer:
+            ...
 
     :raises Unreachable: the file cannot be read
     :raises InputError: it is malformed
@@ -68,6 +74,22 @@ def load(path: str | os.PathLike[str]) -> dict[str, str]:
         reason = getattr(error, "strerror", None) or str(error)
         raise Unreachable(f"{os.fspath(path)} cannot be read: {reason}") from error
     return properties.parse(text, os.fspath(path))
+
+
+def mapping(given: object, keywords: Mapping[str, object]) -> Mapping[str, object]:
+    """The settings that a consumer was given.
+
+    :param keywords: what it was given as other clients take settings
+    :raises InputError: they are none; the message says how to give them
+    """
+    if keywords:
+        raise InputError(alias.keywords(keywords))
+    if not isinstance(given, Mapping):
+        raise InputError(
+            'settings are a mapping with Kafka\'s names, like {"bootstrap.servers": "host:9092"}, '
+            f"not {shortened(repr(given))[1:-1]}; rota.load_properties(path) has those of a file"
+        )
+    return given
 
 
 def read(given: Mapping[str, object]) -> Settings:
@@ -175,7 +197,9 @@ def _reset(values: Mapping[str, object]) -> dict[str, object]:
     name, colon, length = text.partition(":")
     if name == BY_DURATION and colon:
         return {"reset": name, "reset_duration": duration.milliseconds(length, "auto.offset.reset")}
-    hint = f"; did you mean {alias.RESETS[text]}?" if text in alias.RESETS else ""
+    known = (EARLIEST, LATEST, NONE, BY_DURATION)
+    meant = alias.RESETS.get(text)
+    hint = nearest(text, known) if meant is None else f"; did you mean {meant}?"
     raise InputError(
         f"auto.offset.reset: {shortened(text)} is none of earliest, latest, none and "
         f"by_duration:PnDTnHnMn.nS (by_duration:PT1H is an hour ago){hint}"

@@ -8,6 +8,8 @@ ENOUGH = 64
 _TLS_ALERT, _TLS_HELLO = b"\x15\x03", b"\x16\x03"
 _TALKERS = (
     (b"HTTP/", "an HTTP server"),
+    (b"<!DOCTYPE HTML", "an HTTP server"),  # to one line they answer as in HTTP 0.9
+    (b"<HTML", "an HTTP server"),
     (b"SSH-", "an SSH server"),
     (b"-ERR", "a Redis server"),
     (b"-DENIED", "a Redis server"),
@@ -18,7 +20,7 @@ _TALKERS = (
     (b"554", "a mail server"),
     (b"AMQP", "an AMQP server such as RabbitMQ"),
     (b"RFB ", "a VNC server"),
-    (b"<", "a server that speaks XML or HTML"),
+    (b"<", "a server that speaks XML"),
 )
 LINE_END = b"\r\n\r\n"
 """What many wait for before they say anything."""
@@ -40,7 +42,7 @@ def look(head: bytes) -> str | None:
             "set security.protocol to SSL, or to SASL_SSL if a login is needed"
         )
     for start, name in _TALKERS:
-        if head.startswith(start):
+        if head[: len(start)].upper() == start.upper():
             return f"{name} answers there: it says {_shown(head)}"
     if head[4:5] == b"\x0a" and head[3:4] == b"\0":
         return f"a MySQL server answers there: it says {_shown(head)}"

@@ -103,6 +103,11 @@ class Driver:
         self._link: Link | None = None
         self._is_stopped = False
 
+    @property
+    def group(self) -> str:
+        """The group's name."""
+        return self._member.group
+
     def now(self) -> int:
         """The machine's time, in milliseconds since some moment."""
         return now_ms()

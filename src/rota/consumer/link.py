@@ -71,7 +71,7 @@ class Link:
         self._config = config
         self._group = group
         self._tell = tell
-        self._client = Client(config)
+        self._client = Client(config, quiet=True)  # the complaint below tells, or the error
         self._search: asyncio.Task[None] | None = None
         self._others: set[asyncio.Task[None]] = set()
         """A task that nobody holds may be collected before it is done."""

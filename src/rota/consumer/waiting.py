@@ -12,8 +12,11 @@ from rota.consumer.record import ConsumerRecord
 from rota.errors import RecordError
 from rota.model.client import ReadConfig
 
-ROWS = 4_096
-"""Records that are made at once: so many that the cost of each is small, and memory too."""
+ROWS = 500
+"""Records that are made at once. Each is an object that the garbage collector looks at once 700 new
+ones are alive (``gc.get_threshold()``); with fewer, which are dropped before the next are made, it
+has nothing to do. That halves the time a record takes.
+"""
 
 
 class Waiting:
@@ -65,6 +68,16 @@ class Waiting:
     def ready(self) -> int:
         """How many records are made, and were not handed out."""
         return len(self._made) - self._at
+
+    @property
+    def is_open(self) -> bool:
+        """Nothing is to be decoded before the next rows, or their error, are known."""
+        return self._rows is not None or self.error is not None or self.is_empty
+
+    @property
+    def is_through(self) -> bool:
+        """All of it was handed out."""
+        return self.is_empty and self.error is None and self.passed is None
 
     def open(self, config: ReadConfig) -> None:
         """Decodes the next portion, if none is under way; there is none, or an error, else."""
