@@ -106,6 +106,17 @@ def test_a_members_life_is_told_at_info(broker: Broker, caplog: pytest.LogCaptur
     ]
 
 
+def test_each_request_is_told_at_debug(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "rota.consumer")
+    with application(broker) as app:
+        app.join()
+        assert app.commit_and_wait(SEVEN) is None
+    told = [one.getMessage() for one in caplog.records if one.levelno == logging.DEBUG]
+    assert f"its coordinator is broker 1 at {broker.bootstrap_servers}" in told[0]
+    for kind in ("Join(", "JoinReply(", "Sync(", "SyncReply(", "CommitOffsets(", "CommitReply("):
+        assert any(f": {kind}" in text for text in told), kind
+
+
 def test_its_thread_has_a_name_and_ends_with_it(broker: Broker) -> None:
     before = sockets()
     with application(broker) as app:
@@ -670,6 +681,15 @@ def test_what_comes_after_the_end_does_nothing(broker: Broker) -> None:
         assert not app.driver.inbox
         with pytest.raises(RotaError, match="closed"):
             committed(app)
+
+
+def test_members_that_failed_together_do_not_come_back_together(broker: Broker) -> None:
+    with application(broker, retry_backoff=1_000, retry_backoff_max=10_000) as app:
+        session = app.driver.machine._session
+        pauses = {session.delay(1) for _ in range(200)}
+        assert len(pauses) > 50
+        assert min(pauses) >= 1_600
+        assert max(pauses) <= 2_400
 
 
 # Cost

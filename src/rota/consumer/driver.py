@@ -20,6 +20,7 @@ from functools import partial
 from typing import assert_never
 
 from rota.assignors.interface import Assignor
+from rota.client.retry import spread
 from rota.consumer.alarm import Alarm
 from rota.consumer.home import Home
 from rota.consumer.link import Link, now_ms
@@ -86,7 +87,9 @@ class Driver:
         """Held while the machine works. Who takes records and tells of it does both under it."""
         self.inbox: deque[Command] = deque()
         """What the application has to do, in this order."""
-        self.machine = Machine(member, assignors, consumed)
+        self.machine = Machine(
+            member, assignors, consumed, spread=lambda pause: round(spread(pause))
+        )
         """To be read under the lock; told by :meth:`tell` alone."""
         self._client_config = client
         self._member = member

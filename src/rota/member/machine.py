@@ -49,7 +49,8 @@ class Machine:
     """One consumer's side of a group.
 
     ``consumed`` gives the positions after what was handed out to the application: what a commit
-    without offsets stores.
+    without offsets stores. ``spread`` varies the pause before something is tried again, so that the
+    members of a group do not all come at once; as it is, nothing here is left to chance.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class Machine:
         config: MemberConfig,
         assignors: Sequence[Assignor],
         consumed: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]],
+        *,
+        spread: Callable[[int], int] = int,
     ) -> None:
         if not assignors:
             raise InputError("partition.assignment.strategy: a member needs at least one")
@@ -65,7 +68,7 @@ class Machine:
                 raise InputError(f"{assignor!r} is no rota.Assignor: see rota.assignors.registry")
         check_names(assignors)
         self._outbox = Outbox()
-        self._session = Session(config, self._outbox, self._report)
+        self._session = Session(config, self._outbox, self._report, spread)
         self._watch = Watch(self._outbox, config.rack, matches_internal=not config.exclude_internal)
         self._commits = Commits(self._session, self._watch, consumed)
         self._joiner = Joiner(self._session, self._watch, assignors, self._report)

@@ -45,9 +45,15 @@ class Session:
     """Holds the state and the identity, and changes each in one place."""
 
     def __init__(
-        self, config: MemberConfig, outbox: Outbox, report: Callable[[Exception], None]
+        self,
+        config: MemberConfig,
+        outbox: Outbox,
+        report: Callable[[Exception], None],
+        spread: Callable[[int], int] = int,
     ) -> None:
         self.config = config
+        self.spread = spread
+        """Gives a pause its jitter."""
         self.report = report
         """Tells the application, from its poll."""
         self.outbox = outbox
@@ -210,7 +216,8 @@ class Session:
     def delay(self, failures: int) -> int:
         """How long to wait after so many failures."""
         longest = self.config.retry_backoff_max
-        return int(min(self.config.retry_backoff * 2 ** min(failures, 30), longest))
+        planned = min(self.config.retry_backoff * 2 ** min(failures, 30), longest)
+        return min(self.spread(planned), longest)
 
     @property
     def backs_off(self) -> bool:
