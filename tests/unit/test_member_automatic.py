@@ -106,6 +106,17 @@ def test_one_that_fails_for_good_does_not_hold_the_rebalance_up(code: Code) -> N
     assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
 
 
+def test_what_is_gone_with_its_topic_is_not_committed_before_a_revocation() -> None:
+    """A deleted topic would otherwise hold the rebalance up for max.poll.interval.ms."""
+    member = automatic()
+    member.beat(Code.REBALANCE_IN_PROGRESS)
+    member.poll()
+    commands = member.answer_commit(Code.UNKNOWN_TOPIC_OR_PARTITION)
+    assert any("no such partition any more" in note.text for note in of(Note, commands))
+    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
+    assert member.under_way(Join)
+
+
 def test_nor_does_one_that_fails_for_as_long_as_a_rebalance_may_take() -> None:
     member = automatic()
     member.beat(Code.REBALANCE_IN_PROGRESS)

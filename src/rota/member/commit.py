@@ -40,9 +40,10 @@ from rota.member.watch import Watch
 from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import CommitReply
 from rota.model.request import CommitOffsets
-from rota.model.topic import TopicPartition
+from rota.model.topic import TopicPartition, first_few
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+Codes = Mapping[TopicPartition, Code]
 
 RETRIABLE = frozenset({Code.COORDINATOR_LOAD_IN_PROGRESS, Code.UNKNOWN_TOPIC_OR_PARTITION})
 """May pass by itself."""
@@ -213,8 +214,24 @@ class Commits:
         commit = self._of(number)
         if commit is not None:
             commit.request = None
-            self._finish(commit, self._judge(reply, sender))
+            codes = reply.codes
+            if commit.kind is Kind.REVOCATION:
+                codes = self._without_deleted(codes)
+            self._finish(commit, self._judge(codes, sender))
             self._set_timer()
+
+    def _without_deleted(
+        self, codes: Mapping[TopicPartition, Code]
+    ) -> Mapping[TopicPartition, Code]:
+        """Before a revocation, what is gone with its topic is not waited for: nobody else needs
+        its offset. (Java tries until ``max.poll.interval.ms`` is over, and stands still.)
+        """
+        gone = [at for at, code in codes.items() if code == Code.UNKNOWN_TOPIC_OR_PARTITION]
+        if gone:
+            names = first_few([str(at) for at in sorted(gone)])
+            text = f"no offset is committed for {names}: there is no such partition any more"
+            self.outbox.put(Note(text, warns=True))
+        return {at: code for at, code in codes.items() if at not in set(gone)}
 
     def failed(self, number: int) -> None:
         """A commit will not be answered; it may be stored nevertheless."""
@@ -236,9 +253,9 @@ class Commits:
     def _of(self, number: int) -> Commit | None:
         return next((one for one in self._active if one.request == number), None)
 
-    def _judge(self, reply: CommitReply, sender: Identity) -> RotaError | None:
+    def _judge(self, codes: Codes, sender: Identity) -> RotaError | None:
         """The first partition that was refused decides, as in Kafka."""
-        refused = {at: code for at, code in sorted(reply.codes.items()) if code != Code.NONE}
+        refused = {at: code for at, code in sorted(codes.items()) if code != Code.NONE}
         forbidden = sorted(
             {at.topic for at, code in refused.items() if code == Code.TOPIC_AUTHORIZATION_FAILED}
         )
