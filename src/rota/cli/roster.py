@@ -85,9 +85,7 @@ def notes(group: Overview, standings: Iterable[Standing]) -> list[str]:
     if group.members is None:
         said.append("its members cannot be looked at: Kafka has calls of their own for its type")
     if not _tells(group):
-        said.append(
-            "it is rebalancing: subscriptions are told when it is over, and owners change"
-        )
+        said.append("it is rebalancing: subscriptions are told when it is over, and owners change")
     for member in group.members or ():
         if member.problem:
             said.append(f"what member {member.id} says cannot be read: {member.problem}")
