@@ -72,7 +72,7 @@ def _rota_settings(task: Task, **more: object) -> dict[str, object]:
     return {**settings, **{name.replace("_", "."): value for name, value in more.items()}}
 
 
-# Reading: each gives how many bytes the values had
+# Reading: each gives how many bytes the values had; lists may bring more records than asked for
 
 
 def rota_records(task: Task) -> int:
@@ -113,7 +113,7 @@ def rota_poll(task: Task) -> int:
     size, left = 0, task.records
     with rota.BlockingConsumer(_rota_settings(task)) as consumer:
         consumer.assign(task.places)
-        while left:
+        while left > 0:
             for record in consumer.poll():
                 size += len(record.value)
                 left -= 1
@@ -126,7 +126,7 @@ def rota_batches(task: Task) -> int:
     size, left = 0, task.records
     with rota.BlockingConsumer(_rota_settings(task)) as consumer:
         consumer.assign(task.places)
-        while left:
+        while left > 0:
             for batch in consumer.poll_batches():
                 size += int(batch.columns.value_size[batch.rows].sum())
                 left -= len(batch)
@@ -140,7 +140,7 @@ def rota_arrow(task: Task) -> int:
     size, left = 0, task.records
     with rota.BlockingConsumer(_rota_settings(task)) as consumer:
         consumer.assign(task.places)
-        while left:
+        while left > 0:
             for batch in consumer.poll_batches():
                 table = batch.to_arrow()
                 size += compute.sum(compute.binary_length(table["value"])).as_py()
@@ -173,7 +173,7 @@ def kafka_python_poll(task: Task) -> int:
     )
     consumer.assign([kafka.TopicPartition(*each) for each in task.places])
     size, left = 0, task.records
-    while left:
+    while left > 0:
         for records in consumer.poll(timeout_ms=1_000).values():
             size += sum(len(record.value) for record in records)
             left -= len(records)
@@ -216,7 +216,7 @@ async def _aiokafka_loop(consumer: Any, left: int) -> int:  # noqa: ANN401
 
 async def _aiokafka_getmany(consumer: Any, left: int) -> int:  # noqa: ANN401
     size = 0
-    while left:
+    while left > 0:
         found = await consumer.getmany(timeout_ms=1_000)
         for records in found.values():
             size += sum(len(record.value) for record in records)
@@ -231,7 +231,7 @@ def confluent(task: Task) -> int:
     consumer = library.Consumer({"bootstrap.servers": task.address, **settings})
     consumer.assign([library.TopicPartition(*each, 0) for each in task.places])
     size, left = 0, task.records
-    while left:
+    while left > 0:
         for record in consumer.consume(BATCH, 1):
             size += len(record.value())
             left -= 1
