@@ -39,6 +39,7 @@ BENCHMARKS: Mapping[str, str] = MappingProxyType(
         "T": "broker_group",
         "U": "broker_connections",
         "V": "broker_restart",
+        "W": "consumer",
     }
 )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bench.measure import Taken
-from bench.peer import FRANZ_GO, JAVA, KAFKA
+from bench.peer import AIOKAFKA, CONFLUENT, FRANZ_GO, JAVA, KAFKA, KAFKA_PYTHON
 
 MIB = 1024 * 1024
 
@@ -27,7 +27,7 @@ class Limit:
         parts = []
         if self.ratio is not None:
             whom = f"the faster of {' and '.join(self.of)}" if len(self.of) > 1 else self.of[0]
-            parts.append(f"at most {self.ratio:g} of {whom}")
+            parts.append(f"at most {self.ratio:.3g} of {whom}")
         if self.seconds is not None:
             parts.append(f"under {shown(self.seconds)}")
         if self.mib is not None:
@@ -101,6 +101,11 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "broker-group": Limit(ratio=1, of=(KAFKA,), seconds=2),
         "broker-connections": Limit(seconds=0.05, mib=100),
         "broker-restart": Limit(seconds=1),
+        "consumer-record": Limit(ratio=1 / 3, of=(KAFKA_PYTHON, AIOKAFKA), mib=100),
+        "consumer-record-c": Limit(ratio=1 / 0.7, of=(CONFLUENT,)),
+        "consumer-batch": Limit(ratio=1, of=(KAFKA_PYTHON, AIOKAFKA, CONFLUENT), mib=100),
+        "consumer-first": Limit(ratio=1, of=(CONFLUENT,)),
+        "consumer-idle": Limit(seconds=0.01),
         "broker-recovery": Limit(seconds=2),  # 100 MiB behind the recovery point
     }
 )

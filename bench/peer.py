@@ -20,6 +20,7 @@ from bench.measure import Taken
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 JAVA, FRANZ_GO, KAFKA_PYTHON, KAFKA = "Java", "franz-go", "kafka-python", "Kafka"
+AIOKAFKA, CONFLUENT = "aiokafka", "confluent-kafka"
 HEAP = "4g"
 HANGS = 3_600
 """Seconds after which a peer that does not stop by itself is ended."""
@@ -118,6 +119,14 @@ def kafka_python() -> Peer:
     )
 
 
+def client(name: str) -> Peer:
+    """A client of Python's; :mod:`bench.consuming` runs it."""
+    try:
+        return Peer(name, f"{name} {importlib.metadata.version(name)}", ())
+    except importlib.metadata.PackageNotFoundError as error:
+        raise Unavailable(f"{name} is not installed") from error
+
+
 def kafka() -> Peer:
     """A real broker; :mod:`bench.contestant` runs it."""
     try:
@@ -133,6 +142,8 @@ PEERS: Mapping[str, Callable[[], Peer]] = MappingProxyType(
         JAVA: functools.cache(java),
         FRANZ_GO: functools.cache(franz_go),
         KAFKA_PYTHON: functools.cache(kafka_python),
+        AIOKAFKA: functools.partial(client, AIOKAFKA),
+        CONFLUENT: functools.partial(client, CONFLUENT),
         KAFKA: functools.cache(kafka),
     }
 )

@@ -26,6 +26,7 @@ from rota.member.event import (
     FinishCommit,
     Finished,
     ListenerReturned,
+    MakeAssignment,
     MetadataUpdated,
     PollBegan,
     PollEnded,
@@ -41,6 +42,7 @@ from rota.member.event import (
     TimerFired,
     Unsubscribed,
 )
+from rota.member.leader import make
 from rota.member.machine import Machine
 from rota.member.state import MOVES, State
 from rota.model.config import MemberConfig
@@ -96,6 +98,7 @@ class Chaos:
         self.asked_metadata = False
         self.in_poll = False
         self.calls: list[CallListener] = []
+        self.tasks: list[MakeAssignment] = []
         self.commits: dict[int, bool] = {}
         """Those under way, and whether they wait."""
         self.last_commit = 0
@@ -114,6 +117,7 @@ class Chaos:
             *[self.find] * 4 * self.finding,
             *[self.wait] * 4,
             *[self.return_call] * 4 * bool(self.calls),
+            *[self.make] * 3 * bool(self.tasks),
             *[self.poll] * 3 * (not self.calls),
             *[self.metadata] * (1 + 3 * self.asked_metadata),
             *[self.subscribe] * 2,
@@ -156,6 +160,9 @@ class Chaos:
             case SetAssignment(partitions):
                 self.owned = partitions
                 self.consumed = {one: OffsetAndMetadata(self.now) for one in partitions}
+            case MakeAssignment():
+                assert self.machine.state is State.SYNCING
+                self.tasks.append(command)
             case FinishCommit(commit_id):
                 assert self.commits.pop(commit_id)
             case RunCallback(commit_id):
@@ -287,6 +294,11 @@ class Chaos:
         error = RuntimeError("listener") if self.random.random() < 0.2 else None
         self.give(ListenerReturned(call.call_id, error))
 
+    def make(self) -> None:
+        """The strategy is done, be it in time or not."""
+        index = self.random.randrange(len(self.tasks))
+        self.give(make(self.tasks.pop(index)))
+
     def poll(self) -> None:
         self.in_poll = not self.in_poll
         self.give(PollBegan() if self.in_poll else PollEnded())
@@ -318,6 +330,8 @@ class Chaos:
                 return
             if self.calls:
                 self.give(ListenerReturned(self.calls.pop().call_id))
+            elif self.tasks:
+                self.make()
             elif self.requests:
                 self.answer_well()
             elif self.finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from rota.client.fetch import Fetched
 from rota.client.offset import EARLIEST, LATEST, EpochEnd, ListedOffset, Look
 from rota.consumer.buffer import Buffer
-from rota.consumer.entry import Leader, Position, Ticket, Want
+from rota.consumer.entry import Leader, Position, Stage, Ticket, Want
 from rota.consumer.position import Positions
 from rota.consumer.reach import reach
 from rota.consumer.verdict import Verdict
@@ -200,6 +201,7 @@ class Reading(RuleBasedStateMachine):
     @rule()
     def ask(self) -> None:
         self.now += 1.0
+        self.nobody_is_forgotten()
         for ticket in self.positions.uncommitted(self.now):
             self.questions.append(Question((ticket,), partial(self.tell_committed, ticket)))
         for looks in self.positions.unset(self.now).values():
@@ -212,6 +214,30 @@ class Reading(RuleBasedStateMachine):
         for node, wants in self.positions.unread(self.now, busy, LIMIT).items():
             tickets = tuple(want.ticket for want in wants)
             self.questions.append(Question(tickets, partial(self.tell_records, node, wants), node))
+
+    def nobody_is_forgotten(self) -> None:
+        """Who is found to have something to ask is who is found by a look at everybody."""
+        positions, now = deepcopy(self.positions), self.now
+        busy = {each.node for each in self.questions if each.node is not None}
+        idle = [e for e in positions if not e.ticket and e.retry_at <= now]
+        led = [e for e in idle if e.leader is not None]
+        own = [e for e in led if e.gives and e.leader is not None and e.leader.node not in busy]
+        expected = {
+            Stage.COMMITTED: {
+                e.partition for e in idle if e.stage is Stage.COMMITTED and not e.withheld
+            },
+            Stage.RESET: {e.partition for e in led if e.stage is Stage.RESET},
+            Stage.VALIDATION: {e.partition for e in led if e.stage is Stage.VALIDATION},
+            Stage.READING: {e.partition for e in own if e.has_room(LIMIT)},
+        }
+        looks = (positions.unset(now), positions.unchecked(now))
+        unread = positions.unread(now, busy, LIMIT)
+        assert expected == {
+            Stage.COMMITTED: {ticket.partition for ticket in positions.uncommitted(now)},
+            Stage.RESET: {t.partition for by_ticket in looks[0].values() for t in by_ticket},
+            Stage.VALIDATION: {t.partition for by_ticket in looks[1].values() for t in by_ticket},
+            Stage.READING: {want.ticket.partition for wants in unread.values() for want in wants},
+        }
 
     @rule(answers=st.integers(1, 8))
     def exchange(self, answers: int) -> None:
@@ -308,6 +334,17 @@ class Reading(RuleBasedStateMachine):
             assert 0 <= entry.buffered <= LIMIT + max(LIMIT, longest)
             if entry.handed is not None and entry.ahead is not None:
                 assert entry.handed.offset <= entry.ahead.offset
+
+    @invariant()
+    def what_is_summed_up_is_right(self) -> None:
+        everyone = list(self.positions)
+        assert self.positions.buffered == sum(entry.buffered for entry in everyone)
+        leaders = {entry.leader.node for entry in everyone if entry.leader is not None}
+        assert self.positions.brokers == len(leaders)
+        missing = {entry.partition for entry in everyone if entry.leader is None}
+        assert set(self.positions.leaderless) == missing
+        pauses = [entry.retry_at for entry in everyone if entry.retry_at > self.now]
+        assert self.positions.next_try(self.now) == min(pauses, default=None)
 
     def teardown(self) -> None:
         """When nothing more happens, all is read to the end: nobody is stuck or starves."""

@@ -19,6 +19,7 @@ from rota.member.event import (
     Event,
     FindCoordinator,
     ListenerReturned,
+    MakeAssignment,
     MetadataUpdated,
     PollBegan,
     PollEnded,
@@ -32,6 +33,7 @@ from rota.member.event import (
     Timer,
     TimerFired,
 )
+from rota.member.leader import make
 from rota.member.machine import Machine
 from rota.member.state import MOVES, State
 from rota.model.config import MemberConfig
@@ -102,6 +104,7 @@ class Driver:
         self.calls: list[CallListener] = []
         self.moves: set[tuple[State, State]] = set()
         self.answers_listener = True
+        self.makes_assignments = True
         self.metadata = partitions or {"t0": 4, "t1": 4}
         self.gives_metadata = True
         self.give(MetadataUpdated(Cluster(self.metadata)))
@@ -135,6 +138,8 @@ class Driver:
                 self.calls.append(command)
                 if self.answers_listener:
                     return [ListenerReturned(command.call_id)]
+            case MakeAssignment() if self.makes_assignments:
+                return [make(command)]
             case RequestMetadata() if self.gives_metadata:
                 return [MetadataUpdated(Cluster(self.metadata))]
         return []

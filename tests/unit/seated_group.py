@@ -5,8 +5,8 @@ members until their session ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 import rota
@@ -96,6 +96,17 @@ def seat(
         if synced:
             _sync(group, clients, joined, seats, strategy, protocol_type)
         return ids
+
+
+@contextmanager
+def knocking(broker: rota.Broker, group: str, name: str) -> Iterator[None]:
+    """One more joins; those who sit do not hear of it, and so the group waits for them."""
+    who = Seat(name=name, static_id=name)
+    with RawClient(broker.bootstrap_servers, name) as client:
+        send(client, _join(group, who, "range", CONSUMER))
+        while broker.groups[group] != "PreparingRebalance":
+            time.sleep(0.001)
+        yield
 
 
 def _size(reply: JoinReply) -> int:

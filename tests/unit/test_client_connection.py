@@ -327,6 +327,26 @@ def test_a_broker_that_throttles_has_more_time_for_the_next_answer() -> None:
     run(main())
 
 
+def test_no_throttle_puts_an_answer_off_for_ever() -> None:
+    class Throttling(Script):
+        async def pause(self, api: Api) -> None:
+            if api is Api.METADATA:
+                await asyncio.Event().wait()
+
+        def answer(self, api: Api, correlation: int) -> Message:
+            answer = super().answer(api, correlation)
+            answer.throttle_time_ms = 2**31 - 1
+            return answer
+
+    async def main() -> None:
+        async with server(Throttling()) as at, connected(at, request_timeout=50) as connection:
+            await connection.send(Api.FETCH, FetchRequest(), deadline=soon())
+            with pytest.raises(TimedOut, match="no answer to Metadata within"):
+                await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(0.05))
+
+    run(main())
+
+
 # One opening for all
 
 

@@ -409,3 +409,9 @@ def test_a_pause_doubles_up_to_the_longest(first: int, most: int, failures: int)
     planned = min(most, first * 2.0 ** min(failures - 1, 60))
     assert planned * (1 - JITTER) - 1e-6 <= pause <= min(most, planned * (1 + JITTER)) + 1e-6
     assert Backoff.of(first, most).after(0) == 0
+
+
+def test_clients_that_fail_together_do_not_come_back_together() -> None:
+    pauses = {Backoff.of(100, 1000).after(2) for _ in range(50)}
+    assert len(pauses) > 40
+    assert max(pauses) - min(pauses) > 0.02

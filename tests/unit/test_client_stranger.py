@@ -155,6 +155,22 @@ def test_who_waits_for_less_than_that_hears_where_it_was_and_how_far_it_came() -
                 consumer.topics(0.1)
 
 
+def test_what_cannot_be_reached_is_said_once_by_each_who_needs_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    at = f"127.0.0.1:{free_ports(1)[0]}"
+    settings = {"bootstrap.servers": at, "group.id": "readers", "default.api.timeout.ms": 3000}
+    with rota.BlockingConsumer({**settings, "request.timeout.ms": 3000}) as consumer:
+        consumer.subscribe("orders")
+        with pytest.raises(Unreachable, match=f"{at}.*the connection is refused"):
+            consumer.poll(10)
+    said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert [each.name for each in caplog.records if at in each.getMessage()].count(
+        "rota.client"
+    ) == 1
+    assert len(set(said)) == len(said)
+
+
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_server_that_says_nothing_whatever_it_hears(closes: bool) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -175,6 +176,26 @@ def test_a_group_commits_nothing_if_it_shall_not(consume: Run) -> None:
     assert consume.broker.committed("looking") == {}
 
 
+def test_what_is_printed_is_committed_while_no_more_records_come(broker: rota.Broker) -> None:
+    flags = ("--topic", "orders", "--group", "quiet", "--from-beginning")
+    with started(broker, *flags, "--config", "auto.commit.interval.ms=200") as process:
+        assert process.stdout is not None
+        for _ in range(12):
+            process.stdout.readline()
+        while sum(broker.committed("quiet").values()) < 12:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+
+
+def test_a_group_does_not_come_back_to_what_it_has_skipped(consume: Run) -> None:
+    consume.broker.produce("half", "1", "{")
+    group = ("--topic", "half", "--group", "skipping", "--from-beginning", "--timeout", "0.3")
+    flags = ("--config", "value.deserializer=json", "--skip-undecodable")
+    assert consume(*group, *flags).lines == ["1"]
+    assert list(consume.broker.committed("skipping").values()) == [2]
+
+
 def test_undecodable_records_are_named_and_may_be_skipped(consume: Run) -> None:
     for value in ("1", "{", "3", "nope", "5"):
         consume.broker.produce("doubtful", value)
@@ -231,6 +252,23 @@ def test_what_is_wrong_is_named(consume: Run, flags: list[str], code: int, says:
     assert says in ran.said
 
 
+def test_a_class_of_the_folder_the_command_is_run_in(
+    consume: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shouting.py").write_text("def loud(data):\n    return data.decode() + '!'\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    loud = ("--config", "value.deserializer=shouting:loud")
+    ran = consume("--topic", "orders", "--partition", "1", "--offset", "3", "--to-end", *loud)
+    assert (ran.code, ran.lines) == (0, ["1:3!"])
+
+
+def test_who_waits_for_new_records_is_told_so(consume: Run) -> None:
+    ran = consume("--topic", "orders", "--timeout", "0")
+    assert "only what is written from now on is read; --from-beginning reads all" in ran.said
+    assert "from now on" not in consume("--topic", "orders", "--timeout", "0", "--quiet").said
+
+
 def test_servers_must_be_named(capsysbinary: Capture) -> None:
     with pytest.raises(SystemExit):
         main(["consume", "--topic", "a"])
@@ -246,7 +284,9 @@ def test_an_address_without_a_broker_is_named(
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ran = consume("--topic", "orders", servers=address)
     assert ran.code == 3
-    assert address in ran.said
+    first, second = ran.said.splitlines()
+    assert first == "rota: no broker has answered yet; it is tried for 0.5 s"
+    assert second.startswith(f"rota: {address} of bootstrap.servers: the connection is refused")
 
 
 def test_log_in_over_tls(tmp_path: Path, capsysbinary: Capture) -> None:
@@ -299,6 +339,20 @@ def test_a_signal_ends_it_in_good_order(broker: rota.Broker, number: int, code: 
     assert b"rota: 12 records\n" in said
     assert broker.groups[group] == "Empty"
     assert sum(broker.committed(group).values()) == 12
+
+
+def test_it_ends_although_nobody_stores_the_last_offsets(
+    capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LAST", 0.5)
+    with rota.Broker() as broker:
+        broker.produce("orders", "paid")
+        broker.fail("OffsetCommit", "COORDINATOR_NOT_AVAILABLE", times=10_000)
+        run = Run(broker, capsysbinary)
+        ran = run("--topic", "orders", "--group", "g", "--from-beginning", "--max-messages", "1")
+        assert (ran.code, ran.lines) == (3, ["paid"])
+        assert "COORDINATOR_NOT_AVAILABLE" in ran.said
+        assert broker.groups["g"] == "Empty"
 
 
 def test_a_timeout_does_not_count_while_the_group_forms(capsysbinary: Capture) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -18,9 +22,17 @@ from rota.broker.embedded import Broker
 from rota.client import answer
 from rota.consumer.buffer import Buffer
 from rota.consumer.listener import Offsets
-from rota.errors import InputError, Interrupted, RecordError, RotaError
-from rota.member.event import SetAssignment
+from rota.errors import (
+    AuthorizationFailed,
+    Code,
+    InputError,
+    Interrupted,
+    RecordError,
+    RotaError,
+)
+from rota.member.event import SetAssignment, Withhold
 from rota.model.offset import OffsetAndMetadata
+from rota.model.reply import FetchOffsetsReply
 from rota.model.topic import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -313,7 +325,7 @@ def test_arguments_that_make_no_sense_are_named(consumer: rota.BlockingConsumer)
         (lambda: consumer.commit_sync({given: 3}), "commit: 't' is no partition"),
         (lambda: consumer.committed(alone), "committed: 't' is no partition"),
         (lambda: consumer.end_offsets(alone), "end_offsets: 't' is no partition"),
-        (lambda: consumer.offsets_for_times({T0: -2}), "-2 of t-0 is before 1970"),
+        (lambda: consumer.offsets_for_times({T0: -2}), "-2 of t-0 is no whole number"),
         (lambda: consumer.poll(-1), "timeout -1"),
         (lambda: consumer.poll(float("nan")), "timeout nan"),
         (lambda: consumer.poll(0, max_records=0), "max_records 0"),
@@ -372,6 +384,34 @@ def test_paused_partitions_give_nothing_until_resumed(
     assert not consumer.poll(0.1)
     consumer.resume(T0)
     assert {record.partition for record in consumer.poll(10)} == {0}
+
+
+@pytest.mark.parametrize("change", ["resume", "seek", "seek_to_beginning", "assign"])
+def test_a_poll_that_waits_hears_of_what_another_task_does(broker: Broker, change: str) -> None:
+    filled(broker, 1)
+    filled(broker, 1, partition=1)
+
+    async def read() -> None:
+        async with rota.Consumer(settings(broker)) as consumer:
+            consumer.assign([T0])
+            assert len(await consumer.poll(60)) == 1
+            if change == "resume":
+                consumer.pause(T0)
+                filled(broker, 1)
+            waiting = asyncio.create_task(consumer.poll(3_600))
+            await asyncio.sleep(0.1)
+            match change:
+                case "resume":
+                    consumer.resume(T0)
+                case "seek":
+                    consumer.seek(T0, 0)
+                case "seek_to_beginning":
+                    consumer.seek_to_beginning(T0)
+                case _:
+                    consumer.assign([T1])
+            assert len(await waiting) == 1
+
+    asyncio.run(asyncio.wait_for(read(), 60))
 
 
 def test_look_ups(broker: Broker, consumer: rota.BlockingConsumer) -> None:
@@ -830,3 +870,243 @@ def test_a_closed_asyncio_consumer_says_so(broker: Broker) -> None:
             await consumer.partitions_for("t")
 
     asyncio.run(run())
+
+
+# What reviewers found
+
+
+def test_automatic_commits_go_on_while_a_loop_is_idle(broker: Broker) -> None:
+    filled(broker, 5)
+    done = threading.Event()
+    with rota.BlockingConsumer(settings(broker, auto_commit_interval_ms=50)) as consumer:
+        consumer.subscribe("t")
+
+        def watch() -> None:
+            end = time.monotonic() + 60
+            while broker.committed("g").get(T0) != 5 and time.monotonic() < end:
+                time.sleep(0.02)
+            done.set()
+            consumer.wakeup()
+
+        threading.Thread(target=watch, daemon=True).start()
+        with pytest.raises(Interrupted):
+            deque(consumer, maxlen=0)
+        assert done.is_set()
+        assert broker.committed("g")[T0] == 5
+
+
+@pytest.mark.parametrize("end", ["close", "unsubscribe"])
+def test_a_loop_ends_with_what_it_reads(broker: Broker, end: str) -> None:
+    filled(broker, 20)
+    with rota.BlockingConsumer(settings(broker)) as consumer:
+        consumer.subscribe("t")
+        seen = []
+        with contextlib.suppress(InputError):  # nothing to read, any more
+            for record in consumer:
+                seen.append(record.offset)
+                if len(seen) == 2:
+                    getattr(consumer, end)()
+    assert seen == [0, 1]
+    assert broker.committed("g")[T0] == 2
+
+
+def test_assigned_partitions_are_committed_at_the_close_even_if_nothing_was_asked_before(
+    broker: Broker,
+) -> None:
+    filled(broker, 5)
+    with rota.BlockingConsumer(settings(broker)) as consumer:
+        consumer.assign([T0])
+        consumer.seek(T0, 0)
+        values(consumer, 5)
+    assert broker.committed("g")[T0] == 5
+
+
+def test_a_close_ends_a_poll_in_another_task(broker: Broker) -> None:
+    async def run() -> rota.Records:
+        consumer = rota.Consumer(settings(broker))
+        consumer.subscribe("t")
+        poll = asyncio.create_task(consumer.poll(3600))
+        await asyncio.sleep(0.2)
+        await consumer.close()
+        return await poll
+
+    assert len(asyncio.run(asyncio.wait_for(run(), 60))) == 0
+
+
+def test_a_cancelled_poll_does_not_end_the_listener_in_the_middle(broker: Broker) -> None:
+    filled(broker, 5)
+
+    class Slow(rota.RebalanceListener):
+        async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            await asyncio.sleep(0.3)
+            consumers[0].seek(T0, 3)
+
+    consumers: list[rota.Consumer] = []
+
+    async def run() -> list[int]:
+        async with rota.Consumer(settings(broker)) as consumer:
+            consumers.append(consumer)
+            consumer.subscribe("t", listener=Slow())
+            found: list[int] = []
+            while len(found) < 2:
+                with contextlib.suppress(TimeoutError):
+                    records = await asyncio.wait_for(consumer.poll(5), 0.1)
+                    found += [record.offset for record in records]
+            return found
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == [3, 4]
+
+
+def test_an_unsubscription_that_is_cancelled_is_done_by_the_next_poll(broker: Broker) -> None:
+    async def run() -> None:
+        async with rota.Consumer(settings(broker)) as consumer:
+            consumer.subscribe("t")
+            filled(broker, 1)
+            while not await consumer.poll(0.1):
+                pass
+            broker.delay("OffsetCommit", 0.3)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(consumer.unsubscribe(), 0.05)
+            with pytest.raises(InputError, match="nothing to read"):
+                await poll_forever(consumer)
+
+    async def poll_forever(consumer: rota.Consumer) -> None:
+        while True:
+            await consumer.poll(0.1)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_columns_after_a_loop_that_was_left_survive_a_rebalance(broker: Broker) -> None:
+    filled(broker, 5)
+    filled(broker, 5, partition=1)
+    config = settings(
+        broker, heartbeat_interval_ms=50, partition_assignment_strategy="cooperative-sticky"
+    )
+    with rota.BlockingConsumer(config) as first, rota.BlockingConsumer(config) as second:
+        first.subscribe("t")
+        first_record = next(iter(first))
+        found = [(first_record.partition, first_record.offset)]
+        second.subscribe("t")
+        thread = threading.Thread(
+            target=until, args=(second, lambda: len(second.assignment) == 1), daemon=True
+        )
+        thread.start()
+        while thread.is_alive() or len(first.assignment) != 1:
+            for batch in first.poll_batches(0.05):
+                found += [(batch.partition, offset) for offset in batch.offsets.tolist()]
+        thread.join()
+        for batch in first.poll_batches(0.5):
+            found += [(batch.partition, offset) for offset in batch.offsets.tolist()]
+        [kept] = first.assignment
+        assert sorted(offset for partition, offset in found if partition == kept.partition) == [
+            *range(5)
+        ]
+
+
+FORGETFUL = """
+import gc, sys, threading, time
+import rota
+
+def forget():
+    consumer = rota.BlockingConsumer({"bootstrap.servers": sys.argv[1], "group.id": "g"})
+    consumer.subscribe("t")
+    while not consumer.assignment:
+        consumer.poll(0.1)
+    print(consumer)
+
+forget()
+gc.collect()
+end = time.monotonic() + 30
+while any(thread.name == "rota-g" for thread in threading.enumerate()):
+    assert time.monotonic() < end
+    time.sleep(0.02)
+"""
+
+
+def test_a_forgotten_consumer_is_told_of_and_leaves_no_thread(broker: Broker) -> None:
+    """In a process of its own, for its sockets are left to the collector, too."""
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", FORGETFUL, broker.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout == "<rota.BlockingConsumer of group 'g', 2 partitions>\n"
+    assert "ResourceWarning: unclosed consumer of group 'g', 2 partitions" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda c: c.commit_sync(5), "commit: 5 is no mapping"),
+        (lambda c: c.offsets_for_times({T0: 1.5}), "1.5 of t-0 is no whole number of millisec"),
+        (lambda c: c.commit_sync({T0: True}), "offset of t-0: True"),
+        (lambda c: c.commit_sync({("t", -1): 3}), "is no partition"),
+        (lambda c: c.commit_async(callback=5), "callback 5 cannot be called"),
+        (lambda c: c.commit_async(callback=asyncio.sleep), "plain functions, not async"),
+        (lambda c: c.poll(0, max_records=1.5), "max_records 1.5"),
+        (lambda c: c.poll("1"), "timeout '1' is no number of seconds"),
+        (lambda c: c.subscribe("^t.*"), r"is it a pattern\? subscribe\(pattern="),
+        (lambda c: c.subscribe("t", listener=Diary), "is no instance of a subclass"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_named(
+    consumer: rota.BlockingConsumer, call: Callable[[Any], object], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        call(consumer)
+
+
+def test_what_the_member_says_in_the_last_moment_is_heard_before_records_are_taken(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It withholds a partition after the poll has attended to it, and before it takes."""
+    with rota.BlockingConsumer(settings(broker)) as consumer:
+        consumer.subscribe("t")
+        until(consumer, lambda: bool(consumer.assignment))
+        core = consumer._core
+        assert core.membership is not None
+        inbox = core.membership.driver.inbox
+        prepare = core.fetcher.prepare
+
+        def withheld(most: int) -> None:
+            prepare(most)
+            if core.fetcher.has_records and not told:
+                told.append(True)
+                inbox.append(Withhold((T0,)))
+
+        told: list[bool] = []
+        monkeypatch.setattr(core.fetcher, "prepare", withheld)
+        filled(broker, 1)
+        assert not consumer.poll(1)
+        assert told
+
+
+def test_an_empty_poll_counts_and_no_poll_at_all_does_not(broker: Broker) -> None:
+    with rota.BlockingConsumer(settings(broker, max_poll_interval_ms=700)) as consumer:
+        consumer.subscribe("t")
+        until(consumer, lambda: bool(consumer.assignment))
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            consumer.poll(0.1)
+        assert broker.group("g", members=1).state == "Stable"
+        assert broker.group("g", members=0).state == "Empty"  # waits for it, without a poll
+
+
+def test_no_permission_for_a_topics_offsets_is_said(
+    broker: Broker, consumer: rota.BlockingConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer.assign([T0])
+    membership = consumer._core.membership
+    assert membership is not None
+
+    async def refused(request: object, *, timeout: float | None = None) -> FetchOffsetsReply:
+        return FetchOffsetsReply(codes={T0: Code.TOPIC_AUTHORIZATION_FAILED})
+
+    monkeypatch.setattr(membership.driver, "ask", refused)
+    with pytest.raises(AuthorizationFailed, match="no permission to read topic t"):
+        consumer.committed([T0])
+    with pytest.raises(AuthorizationFailed, match="no permission to read topic t"):
+        consumer.poll(10)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,7 @@ from rota.errors import (
     NotKafka,
     RetriableCommitFailed,
     RotaError,
+    StrategyFailed,
     TimedOut,
 )
 from rota.member.event import Call, CallListener, FinishCommit, PollBegan, PollEnded, RunCallback
@@ -87,6 +91,32 @@ def test_a_member_joins_commits_and_leaves(broker: Broker) -> None:
         assert broker.group("g", members=0).state == "Empty"
 
 
+def test_a_members_life_is_told_at_info(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rota.consumer")
+    with application(broker) as app:
+        app.join()
+        member_id = app.member_id
+        app.close()
+    assert [one.getMessage() for one in caplog.records if one.name == "rota.consumer"] == [
+        f"group 'g': joined generation 1 under 'range' as {member_id}, leading 1 member "
+        "(the member has been given its id)",
+        "group 'g': assigned 4 partitions: t-0, t-1, t-2 and 1 more",
+        "group 'g': revoked 4 partitions: t-0, t-1, t-2 and 1 more",
+        "group 'g': left generation 1: the application closes",
+    ]
+
+
+def test_each_request_is_told_at_debug(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "rota.consumer")
+    with application(broker) as app:
+        app.join()
+        assert app.commit_and_wait(SEVEN) is None
+    told = [one.getMessage() for one in caplog.records if one.levelno == logging.DEBUG]
+    assert f"its coordinator is broker 1 at {broker.bootstrap_servers}" in told[0]
+    for kind in ("Join(", "JoinReply(", "Sync(", "SyncReply(", "CommitOffsets(", "CommitReply("):
+        assert any(f": {kind}" in text for text in told), kind
+
+
 def test_its_thread_has_a_name_and_ends_with_it(broker: Broker) -> None:
     before = sockets()
     with application(broker) as app:
@@ -139,9 +169,9 @@ def test_a_fork_cannot_use_it(broker: Broker) -> None:
 
 
 def test_heartbeats_go_on_while_the_application_is_busy(broker: Broker) -> None:
-    with application(broker, session_timeout=300, heartbeat_interval=50) as app:
+    with application(broker, session_timeout=600, heartbeat_interval=50) as app:
         app.join()
-        time.sleep(1.0)  # the application's work, longer than three sessions
+        time.sleep(1.5)  # the application's work, longer than two sessions
         assert [one.id for one in broker.group("g").members] == [app.member_id]
         assert (app.state, app.generation) == (State.STABLE, 1)
         assert app.commit_and_wait(SEVEN) is None
@@ -481,31 +511,119 @@ def test_who_has_the_static_id_last_fences_the_other(broker: Broker) -> None:
 # Survival
 
 
+def test_it_can_be_stopped_whatever_hangs(broker: Broker) -> None:
+    with application(broker) as app:
+        app.subscribe()
+        begun, free = threading.Event(), threading.Event()
+        thread = app.driver.start()
+        thread.call(begun.set)
+        thread.call(partial(free.wait, 30))
+        assert begun.wait(10)
+        before = time.monotonic()
+        app.driver.stop(0.2)
+        assert time.monotonic() - before < 5
+        free.set()
+        wait_for(lambda: "rota-g" not in [one.name for one in threading.enumerate()])
+
+
+# A strategy at work
+
+
 class Stuck(Assignor):
     """A strategy that does not come to an end."""
 
     name = "stuck"
 
-    def __init__(self) -> None:
+    def __init__(self, problem: BaseException | None = None) -> None:
         self.begun, self.free = threading.Event(), threading.Event()
+        self.problem = problem
+        self.runs = 0
 
     def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
+        self.runs += 1
         self.begun.set()
         self.free.wait(30)
+        if self.problem is not None:
+            raise self.problem
         return resolve_all("range")[0].assign(cluster, group)
 
 
-def test_it_can_be_stopped_whatever_hangs(broker: Broker) -> None:
+def test_heartbeats_and_polls_go_on_while_a_strategy_is_at_work(broker: Broker) -> None:
+    strategy = Stuck()
+    with application(
+        broker, strategies=(strategy,), session_timeout=1_000, heartbeat_interval=50
+    ) as app:
+        app.subscribe()
+        app.poll(strategy.begun.is_set)
+        before = time.monotonic()
+        while time.monotonic() < before + 2.5:  # more than two sessions
+            app.poll(lambda: True)
+            time.sleep(0.05)
+        assert (app.state, app.generation) == (State.SYNCING, 1)
+        assert [one.id for one in broker.group("g").members] == [app.member_id]
+        strategy.free.set()
+        app.poll(lambda: app.is_settled)
+        assert app.generation == 1
+        wait_for(nobody_assigns)
+
+
+def test_closing_does_not_wait_for_a_strategy(broker: Broker) -> None:
     strategy = Stuck()
     with application(broker, strategies=(strategy,)) as app:
         app.subscribe()
-        app.driver.tell(PollBegan())
-        assert strategy.begun.wait(10)
-        begun = time.monotonic()
-        app.driver.stop(0.2)
-        assert time.monotonic() - begun < 5
+        app.poll(strategy.begun.is_set)
+        app.close(wait=60_000)
+        assert not broker.group("g").members
         strategy.free.set()
-        wait_for(lambda: "rota-g" not in [one.name for one in threading.enumerate()])
+        wait_for(nobody_assigns)
+        assert not app.raised
+
+
+def test_what_a_strategy_made_for_a_generation_that_is_over_is_dropped(broker: Broker) -> None:
+    strategy = Stuck()
+    with application(broker, strategies=(strategy,), heartbeat_interval=20) as app:
+        app.subscribe()
+        app.poll(strategy.begun.is_set)
+        broker.expire(app.member_id)
+        app.poll(lambda: app.generation > 1)
+        strategy.free.set()
+        app.poll(lambda: app.is_settled)
+        assert strategy.runs == 2
+        wait_for(nobody_assigns)
+
+
+def test_a_strategy_that_takes_longer_than_a_rebalance_may_is_named(broker: Broker) -> None:
+    strategy = Stuck()
+    with application(broker, strategies=(strategy,), max_poll_interval=300) as app:
+        app.subscribe()
+        app.poll(lambda: bool(app.raised))
+        (error,) = app.raised
+        assert isinstance(error, StrategyFailed)
+        assert re.search(r"strategy 'stuck' has made no assignment for 0\.\d s", str(error))
+        assert "max.poll.interval.ms = 300" in str(error)
+        wait_for(lambda: not broker.group("g").members)
+        strategy.free.set()
+        wait_for(nobody_assigns)
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), MemoryError()])
+def test_whatever_a_strategy_raises_is_told(broker: Broker, problem: BaseException) -> None:
+    strategy = Stuck(problem)
+    strategy.free.set()
+    with application(broker, strategies=(strategy,)) as app:
+        app.subscribe()
+        app.poll(lambda: bool(app.raised))
+        (error,) = app.raised
+        assert isinstance(error, StrategyFailed)
+        assert error.__cause__ is problem
+        wait_for(nobody_assigns)
+
+
+def nobody_assigns() -> bool:
+    return "rota-g-assign" not in [one.name for one in threading.enumerate()]
+
+
+# What goes wrong inside
 
 
 def test_an_error_inside_is_told_and_heartbeats_go_on(broker: Broker) -> None:
@@ -563,6 +681,15 @@ def test_what_comes_after_the_end_does_nothing(broker: Broker) -> None:
         assert not app.driver.inbox
         with pytest.raises(RotaError, match="closed"):
             committed(app)
+
+
+def test_members_that_failed_together_do_not_come_back_together(broker: Broker) -> None:
+    with application(broker, retry_backoff=1_000, retry_backoff_max=10_000) as app:
+        session = app.driver.machine._session
+        pauses = {session.delay(1) for _ in range(200)}
+        assert len(pauses) > 50
+        assert min(pauses) >= 1_600
+        assert max(pauses) <= 2_400
 
 
 # Cost

@@ -11,6 +11,10 @@ import pytest
 
 from rota import Broker
 from rota.client.connection import Connection
+from rota.client.fetch import Fetch, Fetched
+from rota.consumer import schedule
+from rota.consumer.entry import Entry
+from rota.consumer.lane import LANES
 from rota.errors import (
     AuthorizationFailed,
     Code,
@@ -22,6 +26,7 @@ from rota.errors import (
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition
 from rota.wire.api import Api
+from rota.wire.message import Message
 from tests.reading import Reader, committed_as, values
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -292,7 +297,105 @@ def test_an_idle_reader_sends_one_fetch_after_the_other(broker: Broker, sent: Co
     assert asyncio.run(read()) <= 14
 
 
+def test_few_are_looked_at_where_little_changes(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    place = schedule._place
+
+    def counted(entry: Entry, now: float) -> schedule.Place | None:
+        nonlocal looks
+        looks += 1
+        return place(entry, now)
+
+    async def read() -> None:
+        broker.create_topic("many", 200)
+        everyone = [TopicPartition("many", number) for number in range(200)]
+        for each in everyone:
+            fill(broker, each, 1)
+        monkeypatch.setattr(schedule, "_place", counted)
+        async with Reader(broker.bootstrap_servers, fetch_max_wait=60_000) as reader:
+            reader.fetcher.assign(everyone)
+            assert len(await reader.read(200, most=1)) == 200
+        assert looks <= 20 * len(everyone)
+
+    asyncio.run(read())
+
+
+def test_no_more_waits_than_is_said_if_nobody_takes(broker: Broker) -> None:
+    async def read() -> None:
+        for each in (T0, T1, T2):
+            for _ in range(60):
+                broker.produce("t", "x" * 400, partition=each.partition)
+        limits: dict[str, Any] = {"max_partition_bytes": 4_000, "fetch_max_bytes": 6_000}
+        waiting: list[int] = []
+        async with Reader(broker.bootstrap_servers, fetch_max_wait=50, **limits) as reader:
+            fetcher = reader.fetcher
+            fetcher.assign([T0, T1, T2])
+            await reader.ready(T0, T1, T2)
+            while len(waiting) < 20 or waiting[-1] != waiting[-20]:
+                waiting.append(fetcher.buffered)
+                await asyncio.sleep(0.01)
+            assert 6_000 <= max(waiting) <= 2 * 6_000
+            assert len(await reader.read(180)) == 180
+            assert fetcher.buffered == 0
+
+    asyncio.run(read())
+
+
+def test_answers_under_way_share_what_may_come(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    send = Connection.send
+
+    def noted(self: Connection, api: Api, message: Message, **options: Any) -> Any:
+        if api is Api.FETCH:
+            sizes.append(message.max_bytes)
+        return send(self, api, message, **options)
+
+    async def read() -> None:
+        fill(broker, T0, 1)
+        limits: dict[str, Any] = {"max_partition_bytes": 100, "fetch_max_bytes": 10_000}
+        async with Reader(broker.bootstrap_servers, **limits) as reader:
+            reader.fetcher.assign([T0])
+            await reader.read(1)
+
+    monkeypatch.setattr(Connection, "send", noted)
+    asyncio.run(read())
+    assert set(sizes) == {10_000 // len(LANES)}
+
+
 # What an application does meanwhile
+
+
+def test_who_waits_for_a_position_hears_of_a_seek(broker: Broker) -> None:
+    async def read() -> None:
+        broker.fail("ListOffsets", "NOT_LEADER_OR_FOLLOWER", times=None)
+        slow = {"retry_backoff": 60_000, "retry_backoff_max": 60_000}
+        async with Reader(broker.bootstrap_servers, client=slow) as reader:
+            reader.fetcher.assign([T0])
+            waiting = asyncio.create_task(reader.ready(T0))
+            await asyncio.sleep(0.05)
+            reader.fetcher.seek(T0, OffsetAndMetadata(0))
+            await waiting
+            assert reader.fetcher.position(T0) == 0
+
+    asyncio.run(read())
+
+
+def test_what_is_assigned_next_waits_for_no_metadata(broker: Broker, sent: Counter[Api]) -> None:
+    async def read() -> None:
+        fill(broker, T1, 1)
+        async with Reader(broker.bootstrap_servers) as reader:
+            reader.fetcher.assign([T0])
+            await reader.ready(T0)
+            sent.clear()
+            reader.fetcher.assign([T0, T1])
+            assert values(await reader.read(1)) == ["1.0"]
+            assert sent[Api.METADATA] == 0
+
+    asyncio.run(read())
 
 
 def test_what_was_fetched_before_a_seek_is_not_handed_out(broker: Broker) -> None:
@@ -411,7 +514,45 @@ def test_a_broker_that_is_restarted(broker: Broker) -> None:
     asyncio.run(read())
 
 
-def test_out_of_range_is_reset_or_told(broker: Broker) -> None:
+def test_an_answer_that_tells_of_a_partition_twice(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse = Fetch.parse
+    monkeypatch.setattr(Fetch, "parse", lambda self, response: parse(self, response) * 2)
+
+    async def read() -> None:
+        async with Reader(broker.bootstrap_servers) as reader:
+            reader.fetcher.assign([T0, T1, T2])
+            for start in range(3):
+                for each in (T0, T1, T2):
+                    fill(broker, each, 1, start)
+                assert len(await reader.read(3)) == 3
+
+    asyncio.run(read())
+
+
+def test_an_answer_that_cannot_be_taken_in_is_told_and_asked_for_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse = Fetch.parse
+
+    def broken(self: Fetch, response: Message) -> list[Fetched]:
+        monkeypatch.setattr(Fetch, "parse", parse)
+        raise ValueError("nonsense")
+
+    async def read() -> None:
+        fill(broker, T0, 2)
+        async with Reader(broker.bootstrap_servers) as reader:
+            reader.fetcher.assign([T0])
+            with pytest.raises(ValueError, match="nonsense"):
+                await reader.poll()
+            assert len(await reader.read(2)) == 2
+
+    monkeypatch.setattr(Fetch, "parse", broken)
+    asyncio.run(read())
+
+
+def test_out_of_range_is_reset_or_told(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     async def read(reset: str) -> None:
         fill(broker, T0, 3)
         async with Reader(broker.bootstrap_servers, reset=reset) as reader:
@@ -423,6 +564,9 @@ def test_out_of_range_is_reset_or_told(broker: Broker) -> None:
                 assert reader.fetcher.consumed()[T0].offset == 99
             else:
                 assert (await reader.poll())[0].offset == 0
+                assert caplog.messages == [
+                    "offset 99 of t-0 is out of range; it is read on as auto.offset.reset says"
+                ]
 
     for policy in ("none", "earliest"):
         asyncio.run(read(policy))

@@ -18,7 +18,7 @@ import pytest
 import rota
 from rota.cli.main import main
 from rota.model.topic import Partitions
-from tests.unit.seated_group import WAITING, Seat, commit, seat
+from tests.unit.seated_group import WAITING, Seat, commit, knocking, seat
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -83,9 +83,9 @@ def test_groups_are_listed_with_state_strategy_and_members(
     code, out, err = groups("list")
     assert (code, err) == (0, "")
     assert [line.split() for line in out.splitlines()] == [
-        ["group", "state", "type", "protocol", "strategy", "members"],
-        ["billing", "Stable", "classic", "consumer", "range", "2"],
-        ["idle", "Empty", "classic", "-", "-", "0"],
+        ["group", "state", "type", "strategy", "members"],
+        ["billing", "Stable", "classic", "range", "2"],
+        ["idle", "Empty", "classic", "-", "0"],
     ]
 
 
@@ -100,8 +100,15 @@ def test_states_are_chosen(broker: rota.Broker, groups: Run) -> None:
     assert err == "rota: no group is Dead; there are 1 Empty, 1 Stable\n"
 
 
+def test_a_state_that_no_group_can_be_in(groups: Run) -> None:
+    code, out, err = groups("list", "--state", "Stable,foo")
+    assert (code, out) == (2, "")
+    assert "--state 'foo': no state of a group; there are Stable, Empty, Prep" in err
+
+
 def test_no_groups(groups: Run) -> None:
     assert groups("list") == (0, "no groups\n", "")
+    assert groups("describe", "--all") == (0, "no groups\n", "")
 
 
 # Describe
@@ -216,11 +223,22 @@ def test_members_that_subscribe_to_different_topics(broker: rota.Broker, groups:
     assert ": orders, payments\n" in out
 
 
+def test_a_group_that_gathers_its_members(broker: rota.Broker, groups: Run) -> None:
+    seat(broker, "billing", [Seat(name="a", gets={"orders": [0, 1]})])
+    with knocking(broker, "billing", "b"):
+        code, out, _ = groups("describe", "billing")
+    assert code == 0
+    assert out.startswith("billing: PreparingRebalance, 2 members")
+    assert "subscribed" not in out
+    assert "note: it is rebalancing: subscriptions are told when it is over" in out
+
+
 def test_workers_that_are_no_consumers(broker: rota.Broker, groups: Run) -> None:
     seat(broker, "workers", [Seat(name="w")], strategy="sessioned", protocol_type="connect")
     code, out, _ = groups("describe", "workers")
     assert code == 0
     assert "of connect workers" in out
+    assert "classic (connect)" in groups("list")[1]
 
 
 def test_bytes_of_a_member_that_cannot_be_read_are_said(broker: rota.Broker, groups: Run) -> None:
@@ -275,6 +293,30 @@ def test_a_limit_for_ci(broker: rota.Broker, groups: Run, limit: str, code: int,
     found, _, err = groups("lag", "--fail-on", limit)
     assert found == code
     assert said in err
+
+
+def test_who_commits_nothing_is_not_at_the_end(broker: rota.Broker, groups: Run) -> None:
+    for partition, records in ((0, 3), (1, 2)):
+        broker.produce("orders", *["x"] * records, partition=partition, timestamp=1)
+    seat(broker, "silent", [Seat(name="app", gets={"orders": [0, 1]})])
+    (row,) = read(groups, "lag")
+    assert (row["lag"], row["lag_seconds"]) == (None, None)
+    assert (row["uncommitted"], row["uncommitted_records"]) == (2, 5)
+    _, out, _ = groups("lag")
+    _, line, note = out.splitlines()
+    assert line.split()[3:5] == ["-", "-"]
+    assert note.startswith("note: silent: nothing is committed for orders-0, orders-1: how many")
+    assert (
+        "lag not known; 2 partitions without a committed offset (5 records)"
+        in groups("describe", "silent")[1]
+    )
+    assert groups("lag", "--fail-on", "5")[0] == 0
+    code, _, err = groups("lag", "--fail-on", "4")
+    assert code == 1
+    assert "has a lag of up to 5, more than --fail-on 4: nothing is committed for orders-0" in err
+    code, _, err = groups("lag", "--fail-on", "5m")
+    assert code == 1
+    assert "group silent is more than 5m behind in orders-0 (nothing is committed), orders" in err
 
 
 # Reset
@@ -361,17 +403,20 @@ def test_a_group_with_members_is_not_reset(broker: rota.Broker, groups: Run) -> 
     code, out, err = groups("reset", "billing", "--all-topics", "--to-earliest")
     assert code == 0
     assert "-4" in out
-    assert "--execute would be refused" in err
+    assert err.startswith("rota: nothing was changed: this was a dry run; --execute would be refus")
+    assert len(err.splitlines()) == 1
 
 
 def test_a_group_that_is_new_must_be_meant(broker: rota.Broker, groups: Run) -> None:
     late(broker)
     code, _, err = groups("reset", "lat", "--topic", "orders", "--to-earliest", "--execute")
     assert code == 4
-    assert "there is no group 'lat'; did you mean 'late'?" in err
+    assert "there is no group 'lat'; did you mean 'late'? --new gives offsets to a group" in err
     assert "lat" not in broker.groups
     flags = ("--topic", "orders", "--to-latest", "--new", "--execute")
-    assert groups("reset", "lat", *flags)[0] == 0
+    code, out, _ = groups("reset", "lat", *flags)
+    assert code == 0
+    assert "group lat: 2 partitions without an offset so far\n" in out
     assert offsets(broker, "lat") == {("orders", 0): 10, ("orders", 1): 10}
 
 

@@ -165,8 +165,8 @@ FILE = re.compile(r"^```python (\w+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 def test_the_suite_of_the_how_to(pytester: pytest.Pytester) -> None:
     pytest.importorskip("confluent_kafka")
     files = dict(FILE.findall(PAGE.read_text()))
-    assert sorted(files) == ["conftest.py", "shop.py", "test_shop.py"]
+    assert sorted(files) == ["conftest.py", "shop.py", "test_reading.py", "test_shop.py"]
     for name, text in files.items():
         (pytester.path / name).write_text(text)
-    tests = re.findall(r"^def test_", files["test_shop.py"], re.MULTILINE)
+    tests = re.findall(r"^def test_", "\n".join(files.values()), re.MULTILINE)
     outcomes(pytester).assert_outcomes(passed=len(tests))

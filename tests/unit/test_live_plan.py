@@ -162,9 +162,34 @@ def test_groups_that_cannot_be_planned(
 
 def test_an_empty_group(broker: rota.Broker, plan: Run) -> None:
     commit(broker, "idle", {("orders", 0): 0})
-    code, out, err = plan("--group", "idle", "--add", "1")
+    code, out, err = plan("--group", "idle")
     assert (code, out) == (4, "")
-    assert "group 'idle' is empty: there is nothing to plan" in err
+    assert "group 'idle' is empty: there is nothing to plan; --add 3 tells" in err
+
+
+def test_members_join_a_group_that_is_empty(broker: rota.Broker, plan: Run) -> None:
+    commit(broker, "idle", {("orders", 0): 0})
+    found = read(plan, "--group", "idle", "--add", "3")
+    assert (found["strategy"], found["moved"]) == ("range", 0)
+    assert found["loads"] == {"new-1": 2, "new-2": 2, "new-3": 2}
+    assert found["notes"] == [
+        "the group is empty: new members are taken to read what it did, orders"
+    ]
+    found = read(plan, "--group", "idle", "--member", "a=orders", "--strategy", "sticky")
+    assert found["loads"] == {"a": 6}
+    _, out, _ = plan("--group", "idle", "--add", "2", "--compare")
+    assert "best here" in out
+    code, _, err = plan("--group", "idle", "--add", "2", "--remove", "x")
+    assert code == 4
+    assert "--remove 'x': no such member; the group is empty" in err
+
+
+def test_an_empty_group_whose_topics_are_gone(broker: rota.Broker, plan: Run) -> None:
+    seat(broker, "old", [Seat(name="a")])
+    broker.expire("a")
+    code, out, err = plan("--group", "old", "--add", "1")
+    assert (code, out) == (4, "")
+    assert "is empty, and there is none of the topics that it has committed" in err
 
 
 def test_an_unknown_group(broker: rota.Broker, plan: Run) -> None:

@@ -16,6 +16,8 @@ from rota.member.event import (
     TimerFired,
 )
 from rota.member.machine import Machine
+from rota.member.outbox import Outbox
+from rota.member.session import Session
 from rota.member.state import State
 from rota.model.config import MemberConfig
 from rota.model.reply import LeaveReply
@@ -228,3 +230,9 @@ def test_a_member_outside_the_group_has_no_deadline() -> None:
     member.poll()
     member.end_poll()
     assert requests(member.pass_time(20_000)) == []
+
+
+def test_pauses_are_spread_but_not_beyond_the_longest() -> None:
+    config = MemberConfig(group="g", retry_backoff=100, retry_backoff_max=300)
+    session = Session(config, Outbox(), print, spread=lambda pause: pause * 6 // 5)
+    assert [session.delay(failures) for failures in range(4)] == [120, 240, 300, 300]

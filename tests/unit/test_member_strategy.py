@@ -9,14 +9,15 @@ import pytest
 
 from rota.assignors.interface import Assignor
 from rota.assignors.range import Range
-from rota.errors import BrokenRule, FormatError, InputError, StrategyFailed
-from rota.member.event import Call, Note
+from rota.errors import BrokenRule, Code, FormatError, InputError, StrategyFailed
+from rota.member.event import Call, CloseAsked, MakeAssignment, Note, Timer
+from rota.member.leader import make
 from rota.member.state import State
 from rota.model.membership import Assignment, GroupAssignment, RebalanceProtocol, Subscription
-from rota.model.reply import SyncReply
+from rota.model.reply import LeaveReply, SyncReply
 from rota.model.request import Join, Leave, Sync
 from rota.model.topic import Cluster, Partitions
-from tests.unit.member_driver import ME, OTHER, Driver, of, raised, told, tp
+from tests.unit.member_driver import ME, OTHER, Driver, of, raised, requests, told, tp
 
 
 class Raises(Range):
@@ -150,3 +151,86 @@ def test_strategies_without_a_protocol_in_common_are_refused() -> None:
 
     with pytest.raises(InputError, match="no rebalance protocol"):
         Driver([Range(), OnlyCooperative()])
+
+
+# A strategy that takes its time
+
+
+def wait_for_strategy(
+    static_id: str | None = None, max_poll_interval: int = 300_000
+) -> tuple[Driver, MakeAssignment]:
+    """The member leads, and its strategy is at work."""
+    member = Driver(static_id=static_id, max_poll_interval=max_poll_interval)
+    member.makes_assignments = False
+    member.poll()
+    member.found()
+    (task,) = of(MakeAssignment, member.answer_join(leader=ME, members={ME: told(), OTHER: told()}))
+    assert not member.under_way(Sync)
+    return member, task
+
+
+def test_heartbeats_go_on_while_the_strategy_is_at_work() -> None:
+    member, task = wait_for_strategy()
+    member.pass_time(60_000, alive=True)
+    assert (member.state, member.machine.generation) == (State.SYNCING, 1)
+    member.give(make(task))
+    assert [to for to, _ in member.sent(Sync).assignments] == [ME, OTHER]
+    member.answer_sync("t0-0", "t0-1")
+    assert (member.state, member.machine.assignment) == (State.STABLE, tp("t0-0", "t0-1"))
+
+
+def test_what_changes_meanwhile_comes_after_it() -> None:
+    member, task = wait_for_strategy()
+    assert not requests(member.change(t0=5, t1=4))
+    member.give(make(task))
+    commands = member.answer_sync("t0-0", "t0-1")
+    (again,) = [one for one in requests(commands) if isinstance(one, Join)]
+    assert again.reason == "the topics' metadata changed"
+
+
+def test_what_it_makes_for_a_generation_that_is_over_is_dropped() -> None:
+    member, task = wait_for_strategy()
+    commands = member.beat(Code.UNKNOWN_MEMBER_ID)
+    (note,) = [one for one in of(Note, commands) if "strategy" in one.text]
+    assert note.warns
+    assert note.text == (
+        "strategy 'range' was at work for 3.0 s, in vain: heartbeat refused with 25 "
+        "UNKNOWN_MEMBER_ID"
+    )
+    assert Timer.ASSIGN not in member.timers
+    assert not member.give(make(task))
+    assert member.state is State.JOINING
+
+
+def test_nor_is_what_it_makes_for_one_who_closes() -> None:
+    member, task = wait_for_strategy()
+    commands = member.give(CloseAsked(member.now + 1_000))
+    assert not [one for one in of(Note, commands) if one.warns]
+    member.answer(Leave, LeaveReply())
+    assert member.state is State.LEFT
+    assert not member.give(make(task))
+
+
+def test_what_it_makes_while_there_is_no_coordinator_is_made_anew() -> None:
+    member, task = wait_for_strategy()
+    member.beat(Code.NOT_COORDINATOR)
+    member.give(make(task))
+    member.pass_time(1_000)
+    member.found()
+    assert member.state is State.JOINING
+
+
+@pytest.mark.parametrize("static_id", [None, "mine"])
+def test_one_that_takes_longer_than_the_rebalance_may(static_id: str | None) -> None:
+    member, task = wait_for_strategy(max_poll_interval=10_000, static_id=static_id)
+    commands = member.pass_time(10_000, alive=True)
+    (error,) = raised(commands)
+    assert isinstance(error, StrategyFailed)
+    assert str(error) == (
+        "group 'g': strategy 'range' has made no assignment for 10.0 s, and the group waits no "
+        "longer than max.poll.interval.ms = 10000. The strategy must be faster, or "
+        "max.poll.interval.ms higher"
+    )
+    assert Leave in map(type, requests(commands))
+    assert member.state is State.UNJOINED
+    assert not member.give(make(task))

@@ -302,6 +302,30 @@ def test_a_truncated_log_is_read_on_where_it_parts() -> None:
     assert found.consumed()[NAME] == OffsetAndMetadata(8, "", 4)
 
 
+def test_why_records_come_again_or_never_is_told() -> None:
+    told: list[str] = []
+    found = Positions(reset=EARLIEST, backoff=lambda _: 0.1, lease=300.0, warn=told.append)
+    found.assign([NAME])
+    found.lead(lambda _: LEADER)
+    found.seek(NAME, Position(200))
+    found.fetched(want(found).ticket, answer(), None, 0.0)
+    refusal = answer(Code.OFFSET_OUT_OF_RANGE, offset=200)
+    found.fetched(want(found).ticket, refusal, None, 0.0)
+    found.seek(NAME, Position(10, 5))
+    for node, end in ((1, EpochEnd(4, 8)), (2, EpochEnd(-1, -1))):
+        found.lead(lambda _, node=node: Leader(node, 5))  # type: ignore[misc]
+        ticket, _ = question(found.unchecked(0.0))
+        found.found_end(ticket, end)
+    assert told == [
+        "offset 200 of orders-3 is out of range (the log was last seen to begin at 2 and to end "
+        "before 100); it is read on as auto.offset.reset says",
+        "orders-3 was truncated below offset 10, which was read in epoch 5: its leader's log parts "
+        "from what was read at offset 8 of epoch 4; it is read on there",
+        "orders-3 was truncated below offset 8, which was read in epoch 4: its leader knows "
+        "nothing of epoch 4; it is read on as auto.offset.reset says",
+    ]
+
+
 def test_a_truncated_log_without_a_policy_names_both_offsets() -> None:
     found = reading(epoch=5, reset=None)
     found.lead(lambda _: Leader(2, 6))

@@ -112,3 +112,22 @@ def test_what_means_nothing_to_a_producer_is_warned_of() -> None:
 def test_plain_serializers_are_let_pass() -> None:
     name = "org.apache.kafka.common.serialization.StringSerializer"
     assert configuration(WHERE | {"key.serializer": name})[1] == []
+
+
+@pytest.mark.parametrize(("key", "value"), [("acks", "0"), ("acks", "1"), ("retries", "0")])
+def test_what_rules_idempotence_out_switches_it_off_unless_it_was_asked_for(
+    key: str, value: str
+) -> None:
+    found, _ = configuration({**WHERE, key: value})
+    assert found["enable.idempotence"] is False
+    both = {**WHERE, key: value, "enable.idempotence": "true"}
+    with pytest.raises(InputError, match=f"{key}: {value} does not go with enable.idempotence"):
+        configuration(both)
+
+
+def test_many_in_flight_need_idempotence_switched_off() -> None:
+    many = {**WHERE, "max.in.flight.requests.per.connection": "6"}
+    with pytest.raises(InputError, match="6 is more than 5, .*enable.idempotence"):
+        configuration(many)
+    found, _ = configuration({**many, "enable.idempotence": "false"})
+    assert found["max.in.flight.requests.per.connection"] == 6

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from rota.cli import setting
@@ -22,7 +24,8 @@ T = TypeVar("T")
 TIMEOUT = 30.0
 CONNECT = 10.0
 """Seconds for the first answer: an address that is wrong should be said soon."""
-
+SOON = 2.0
+"""Seconds until somebody who waits for it wonders."""
 
 DEFAULTS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
 """Where neither file nor flags say something else."""
@@ -81,6 +84,19 @@ def say(text: str) -> None:
     print(f"rota: {plain(' '.join(text.split())).plain}", file=sys.stderr)  # noqa: T201
 
 
+@contextmanager
+def trying(seconds: float) -> Iterator[None]:
+    """Where a broker does not answer soon: says that it is tried, and for how long."""
+    text = f"no broker has answered yet; it is tried for {seconds:g} s"
+    notice = threading.Timer(min(SOON, seconds / 2), say, [text])
+    notice.daemon = True
+    notice.start()
+    try:
+        yield
+    finally:
+        notice.cancel()
+
+
 def asked(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]]) -> T:
     """What comes of asking the cluster that the flags name.
 
@@ -111,7 +127,9 @@ async def _asked(config: ClientConfig, timeout: float, ask: Callable[[Admin], Aw
 
     client = Client(config)
     try:
-        await client.refresh((), deadline=client.deadline(min(timeout, CONNECT)))
+        patience = min(timeout, CONNECT)
+        with trying(patience):
+            await client.refresh((), deadline=client.deadline(patience))
         return await ask(Admin(client, timeout))
     finally:
         await client.close()

@@ -35,17 +35,20 @@ class Case:
         }
         return replace(self, partitions={**self.partitions, **counts}, racks=racks)
 
-    def with_members(self, count: int) -> Case:
-        """The same case with new members, subscribed as most of the others are."""
+    def with_members(self, count: int, topics: tuple[str, ...] | None = None) -> Case:
+        """The same case with new members, subscribed as most of the others are.
+
+        :param topics: what they read if there are no others
+        """
         if count == 0:
             return self
-        if not self.members:
+        if not self.members and topics is None:
             raise InputError("--add: the group has no member whose subscription could be taken")
         taken = {member.id for member in self.members + self.left}
         free = (name for name in (f"new-{n}" for n in range(1, 2**31)) if name not in taken)
         times = Counter(tuple(sorted(member.topics)) for member in self.members)
-        topics = min(times, key=lambda listed: (-times[listed], listed))
-        added = tuple(Member(id=next(free), topics=topics) for _ in range(count))
+        wanted = min(times, key=lambda listed: (-times[listed], listed), default=topics or ())
+        added = tuple(Member(id=next(free), topics=wanted) for _ in range(count))
         return replace(self, members=self.members + added)
 
     def without_members(self, ids: Iterable[str]) -> Case:

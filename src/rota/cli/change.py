@@ -12,7 +12,7 @@ from rota.cli import bootstrap
 from rota.cli import reset as kinds
 from rota.cli.bootstrap import asked, print_json, say
 from rota.cli.reset import Change, Log, Target, exported, parse_topics
-from rota.cli.screen import console, plain, print_table
+from rota.cli.screen import console, count, plain, print_table
 from rota.client.overview import WITHOUT_MEMBERS, Overview, labels
 from rota.errors import GroupError, InputError, Unreachable
 from rota.model.topic import Partitions, TopicPartition, first_few
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from rota.client.admin import Admin
     from rota.model.offset import OffsetAndMetadata
 
-DRY = "nothing was changed: this was a dry run, --execute does it"
+DRY_ALONE = "nothing was changed: this was a dry run"
+DRY = f"{DRY_ALONE}, --execute does it"
+MEANT = "--new gives offsets to a group that does not exist yet"
 
 RESET_EXAMPLES = """\
 examples:
@@ -143,7 +145,9 @@ def reset(args: argparse.Namespace) -> bool:
     target = _target(args)
 
     async def ask(admin: Admin) -> tuple[Overview | None, list[Change]]:
-        group = await (admin.look if args.new else admin.overview)(args.group)
+        group = await (
+            admin.look(args.group) if args.new else admin.overview(args.group, otherwise=MEANT)
+        )
         _check_kind(group)
         changes = await _changes(admin, args, target)
         if args.execute and not args.export:
@@ -282,9 +286,11 @@ def _conclude(what: str, group: Overview | None, *, done: bool) -> None:
     if done:
         say(what)
         return
-    if (living := _living(group)) is not None:
-        say(f"--execute would be refused: {living}")
-    say(DRY)
+    _say_dry(_living(group))
+
+
+def _say_dry(refused: str | None) -> None:
+    say(DRY if refused is None else f"{DRY_ALONE}; --execute would be refused: {refused}")
 
 
 def _change_json(change: Change) -> dict[str, object]:
@@ -306,7 +312,7 @@ def _print_changes(group: str, changes: Sequence[Change]) -> None:
             str(each.partition.partition),
             "-" if each.old is None else str(each.old),
             str(each.new),
-            "-" if each.difference is None else f"{each.difference:+d}",
+            "-" if each.difference is None else f"{each.difference:+d}".replace("+0", "0"),
             each.note,
         )
         for each in changes
@@ -314,7 +320,12 @@ def _print_changes(group: str, changes: Sequence[Change]) -> None:
     print_table(titles, rows, titles[1:5])
     back = sum(-each.difference for each in changes if each.difference and each.difference < 0)
     on = sum(each.difference for each in changes if each.difference and each.difference > 0)
-    said = [f"{back:,} offsets back"] * bool(back) + [f"{on:,} offsets on"] * bool(on)
+    first = sum(each.old is None for each in changes)
+    said = [
+        *[f"{count(back, 'offset')} back"] * bool(back),
+        *[f"{count(on, 'offset')} on"] * bool(on),
+        *[f"{count(first, 'partition')} without an offset so far"] * bool(first),
+    ]
     console().print(plain(f"group {group}: {', '.join(said) or 'nothing moves'}"))
 
 
@@ -348,10 +359,11 @@ def delete(args: argparse.Namespace) -> bool:
         return False
     titles = ("group", "state", "committed partitions")
     print_table(titles, [(each.group, each.state, str(offsets)) for each, offsets in found])
-    for group, _ in () if args.execute else found:
-        if (living := _living(group)) is not None:
-            say(f"--execute would be refused: {living}")
-    say("deleted" if args.execute else DRY)
+    if args.execute:
+        say("deleted")
+    else:
+        living = filter(None, (_living(group) for group, _ in found))
+        _say_dry("; ".join(living) or None)
     return False
 
 
@@ -394,9 +406,10 @@ def delete_offsets(args: argparse.Namespace) -> bool:
         print_json({**answer, "refused": None if args.execute else refused})
         return False
     _print_offsets(chosen)
-    if refused is not None and not args.execute:
-        say(f"--execute would be refused: {refused}")
-    say("deleted" if args.execute else DRY)
+    if args.execute:
+        say("deleted")
+    else:
+        _say_dry(refused)
     return False
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rota.cli import bootstrap, change, roster
 from rota.cli.bootstrap import asked, print_json, say
+from rota.cli.screen import console
 from rota.client.overview import Overview, Standing
 from rota.errors import Unreachable
 from rota.model.topic import first_few
@@ -44,6 +45,12 @@ examples:
 LIMITS = ("--fail-on",)
 """Options that may end it with exit code 1."""
 
+STATES = (
+    *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead"),
+    *("Assigning", "Reconciling", "NotReady", "Unknown"),
+)
+"""Of groups of any type, in Kafka's words; the second line only where the broker assigns."""
+
 LIST_EXAMPLES = """\
 examples:
   rota groups list --bootstrap-servers kafka:9092
@@ -51,7 +58,7 @@ examples:
   rota groups list --bootstrap-servers kafka:9092 --json | jq '.[] | select(.type == "consumer")'
 
 states: Stable, Empty, PreparingRebalance, CompletingRebalance, Dead; and where the broker assigns
-(KIP-848) Assigning and Reconciling
+(KIP-848) Assigning and Reconciling, with Kafka Streams also NotReady
 """
 DESCRIBE_EXAMPLES = """\
 examples:
@@ -146,6 +153,9 @@ def _limit(text: str) -> Limit:
 def list_groups(args: argparse.Namespace) -> bool:
     """Prints the groups of all brokers."""
     states = [each.strip() for given in args.state for each in given.split(",")]
+    for each in states:
+        if _plain(each) not in {_plain(one) for one in STATES}:
+            args.error(f"--state {each!r}: no state of a group; there are {', '.join(STATES)}")
 
     async def ask(admin: Admin) -> tuple[Listing, list[Overview]]:
         listing = await admin.listing()
@@ -202,6 +212,8 @@ def describe(args: argparse.Namespace) -> bool:
             ]
         )
     else:
+        if not rows:
+            console().print("no groups")
         for number, (group, standings, _) in enumerate(rows):
             if number:
                 print()  # noqa: T201
@@ -215,7 +227,7 @@ def lag(args: argparse.Namespace) -> bool:
     """Prints groups by their lag; true if one exceeds the limit."""
     listing, found = _looked(args)
     rows = [row for row in found if row[1] or args.groups]
-    rows.sort(key=lambda row: (-roster.lag_of(row[1]), row[0].group))
+    rows.sort(key=_by_lag)
     if args.json:
         print_json([_lag_json(group, standings) for group, standings, _ in rows])
     else:
@@ -226,6 +238,11 @@ def lag(args: argparse.Namespace) -> bool:
     if listing is not None:
         _check_complete(listing)
     return bool(over)
+
+
+def _by_lag(row: Row) -> tuple[int, str]:
+    group, standings, _ = row
+    return -(roster.lag_of(standings) or 0) - roster.uncommitted_of(standings), group.group
 
 
 Row: TypeAlias = "tuple[Overview, Sequence[Standing], Sequence[TopicPartition]]"
@@ -260,18 +277,20 @@ def _looked(args: argparse.Namespace) -> tuple[Listing | None, list[Row]]:
 def _lag_json(group: Overview, standings: Sequence[Standing]) -> dict[str, object]:
     worst = roster.worst_of(standings)
     ages = [each.age for each in standings if each.age is not None]
+    lag = roster.lag_of(standings)
     return {
         "group": group.group,
         "state": group.state,
         "type": group.kind,
         "members": None if group.members is None else len(group.members),
-        "lag": roster.lag_of(standings),
-        "lag_seconds": max(ages) / 1_000 if ages else None if worst is not None else 0,
+        "lag": lag,
+        "lag_seconds": max(ages) / 1_000 if ages else 0 if lag == 0 else None,
         "partitions": len(standings),
         "lagging": sum(each.lag is not None and each.lag > 0 for each in standings),
         "uncommitted": sum(each.committed is None for each in standings),
+        "uncommitted_records": roster.uncommitted_of(standings),
         "worst": None if worst is None else roster.standing_json(worst),
-        "notes": roster.notes(group, standings),
+        "notes": roster.lag_notes(group, standings),
     }
 
 
@@ -281,11 +300,20 @@ def _exceeds(
     old: Sequence[TopicPartition],
     limit: Limit | None,
 ) -> str | None:
-    records = roster.lag_of(standings)
-    if limit is not None and limit.records is not None and records > limit.records:
-        return f"group {group.group} has a lag of {records}, more than --fail-on {limit.records}"
+    """Where nothing is committed, nothing counts as read: who never commits is never at the end."""
+    name = f"group {group.group}"
+    if limit is not None and limit.records is not None:
+        known, unknown = roster.lag_of(standings) or 0, roster.uncommitted_of(standings)
+        if known > limit.records:
+            return f"{name} has a lag of {known}, more than --fail-on {limit.records}"
+        if known + unknown > limit.records:
+            return (
+                f"{name} has a lag of up to {known + unknown}, more than --fail-on "
+                f"{limit.records}: nothing is committed for {roster.uncommitted_places(standings)}"
+            )
     if limit is not None and limit.milliseconds is not None and old:
         time = duration.written(limit.milliseconds)
-        places = first_few([str(each) for each in old])
-        return f"group {group.group} is more than {time} behind in {places}"
+        never = {each.partition for each in standings if each.uncommitted}
+        places = [f"{each}{' (nothing is committed)' * (each in never)}" for each in old]
+        return f"{name} is more than {time} behind in {first_few(places)}"
     return None

@@ -36,12 +36,15 @@ class Live:
     """Short names of members."""
 
     @property
-    def strategy(self) -> str:
-        """The one that it has chosen."""
-        return self.overview.strategy
+    def strategies(self) -> list[str]:
+        """The one that it has chosen; those of Kafka's consumers while nobody is in it."""
+        return [self.overview.strategy] if self.overview.members else [*registry.DEFAULT_LIST]
 
     def notes(self, joining: int, strategy: str) -> tuple[str, ...]:
         """What is not known of the future."""
+        if not self.overview.members:
+            topics = first_few(sorted(self.case.partitions))
+            return (f"the group is empty: new members are taken to read what it did, {topics}",)
         if not joining or strategy not in SORTING:
             return ()
         return (
@@ -67,7 +70,8 @@ class Live:
                 names = first_few(sorted(self.names[each] for each in found))
                 raise InputError(f"--remove {given!r}: several members are called so: {names}")
         known = ", ".join(sorted(self.names.values()))
-        raise InputError(f"--remove {given!r}: no such member; members are {known}")
+        there = f"members are {known}" if known else "the group is empty"
+        raise InputError(f"--remove {given!r}: no such member; {there}")
 
 
 def _called(member: Present, names: Mapping[str, str]) -> tuple[str, ...]:
@@ -85,7 +89,8 @@ def _begins(given: str, names: tuple[str, ...]) -> bool:
 def read(args: argparse.Namespace) -> Live:
     """The group that the flags name, once it is stable.
 
-    :raises InputError: it does not exist, is empty, or is of a kind that members do not assign
+    :raises InputError: it does not exist, is empty and nobody joins, or is of a kind that members
+        do not assign
     :raises TimedOut: it has not settled in time
     """
 
@@ -94,7 +99,15 @@ def read(args: argparse.Namespace) -> Live:
         _check(group, strategy_given=args.strategy is not None or args.compare)
         members = group.members or ()
         topics = {topic for each in members for topic in (*each.topics, *each.assigned.names)}
+        if not members:
+            _check_joining(args)
+            topics = {each.topic for each in await admin.committed(args.group)}
         cluster = (await admin.known(topics)).cluster()
+        if not members and not cluster.partitions:
+            raise InputError(
+                f"group {args.group!r} is empty, and there is none of the topics that it has "
+                "committed: there is nothing to plan"
+            )
         return _live(group, cluster)
 
     return asked(args, ask)
@@ -124,16 +137,19 @@ def _check(group: Overview, *, strategy_given: bool) -> None:
             f"{name} is a group of {group.protocol_type} workers, not of consumers: nothing of its "
             "assignment can be planned"
         )
-    if not group.members:
-        raise InputError(
-            f"{name} is empty: there is nothing to plan; --partitions with --members describes a "
-            "group"
-        )
-    if not strategy_given:
+    if not strategy_given and (group.members or not group.classic):
         _check_strategy(group)
     for each in group.members:
         if each.problem is not None:
             raise InputError(f"{name}: what member {each.id} says cannot be read: {each.problem}")
+
+
+def _check_joining(args: argparse.Namespace) -> None:
+    if not args.add and not args.member:
+        raise InputError(
+            f"group {args.group!r} is empty: there is nothing to plan; --add 3 tells what three "
+            "members would get of the topics that it has committed"
+        )
 
 
 def _check_strategy(group: Overview) -> None:

@@ -14,6 +14,7 @@ from rota.assignors.registry import BUILT_IN, DEFAULT_LIST, known, resolve
 from rota.assignors.sticky import SOLVERS, check_solver
 from rota.cli import bootstrap, table
 from rota.cli.case import Case, read_case
+from rota.cli.module import let_modules_be_found
 from rota.errors import InputError
 from rota.model.membership import Member
 from rota.plan import DEFAULT_BUDGET_MS, Plan, assign, carried_out
@@ -181,7 +182,7 @@ def run(args: argparse.Namespace) -> bool:
     """Prints the plan; true if the limit on moves is exceeded."""
     if args.compare and args.max_moves is not None:
         args.error("--max-moves needs one strategy: it does not go with --compare")
-    _let_modules_be_found([*(args.strategy or ()), *(args.origin or ())])
+    let_modules_be_found([*(args.strategy or ()), *(args.origin or ())])
     check_solver(args.solver)
     live = _live(args)
     before, after = _cases(args, live)
@@ -192,7 +193,7 @@ def run(args: argparse.Namespace) -> bool:
         else:
             table.print_comparison(plans)
         return False
-    own = list(DEFAULT_LIST) if live is None else [live.strategy]
+    own = list(DEFAULT_LIST) if live is None else live.strategies
     strategies = _listed(args.strategy) or own
     plan = _planned(before, after, strategies, args.solver, args)
     if args.json:
@@ -220,12 +221,6 @@ def _up_to(most: int) -> Callable[[str], int]:
         return int(text)
 
     return number
-
-
-def _let_modules_be_found(strategies: Sequence[str]) -> None:
-    """A strategy named as package.module:Class may lie in the folder the command is run in."""
-    if any(":" in strategy for strategy in strategies) and "" not in sys.path:
-        sys.path.insert(0, "")
 
 
 def _listed(strategies: Sequence[str] | None) -> list[str]:
@@ -294,7 +289,12 @@ def _cases(args: argparse.Namespace, live: Live | None) -> tuple[Case, Case]:
             )
         before = Case(partitions=counts, racks={}, members=_members(args, tuple(counts)))
         after = before
-    return before, after.without_members(leaving).with_members(args.add)
+    return before, after.without_members(leaving).with_members(args.add, _wanted(live))
+
+
+def _wanted(live: Live | None) -> tuple[str, ...] | None:
+    """What new members of an empty group would read: what those before them did."""
+    return None if live is None or live.case.members else tuple(live.case.partitions)
 
 
 def _read(path: str) -> str:

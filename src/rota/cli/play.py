@@ -14,6 +14,7 @@ from pathlib import Path
 from rota.assignors.registry import BUILT_IN, resolve
 from rota.assignors.sticky import check_solver
 from rota.cli import outcome
+from rota.cli.module import let_modules_be_found
 from rota.cli.screen import count
 from rota.errors import InputError
 from rota.sim.policy import Policy, compared
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> bool:
     if args.compare and args.max_stopped is not None:
         args.error("--max-stopped needs one policy: it does not go with --compare")
     check_solver(args.solver)
-    _let_modules_be_found(args.strategy or ())
+    let_modules_be_found(args.strategy or ())
     scenario = _scenario(args.scenario)
     if args.compare:
         _compare(scenario, args)
@@ -139,12 +140,6 @@ class _Progress:
         bar = self._stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         task = bar.add_task("simulating", total=self._plays)
         return lambda done: bar.update(task, completed=done)
-
-
-def _let_modules_be_found(strategies: Sequence[str]) -> None:
-    """A strategy named as package.module:Class may lie in the folder the command is run in."""
-    if any(":" in strategy for strategy in strategies) and "" not in sys.path:
-        sys.path.insert(0, "")
 
 
 def _listed(strategies: Sequence[str] | None) -> list[str]:

@@ -68,6 +68,8 @@ SHARED: Mapping[str, str] = {
 }
 """Of consumers and producers: with their names in librdkafka."""
 
+MOST_IN_FLIGHT = 5
+"""A broker remembers so many batches of an idempotent producer."""
 IDLE = frozenset({"buffer.memory", "max.block.ms", "partitioner.adaptive.partitioning.enable"})
 REFUSED: Mapping[str, str] = {
     "interceptor.classes": "rota produce has no interceptors",
@@ -102,6 +104,7 @@ def configuration(given: Mapping[str, object]) -> tuple[dict[str, object], list[
             warnings.append(f"{name}: without effect in rota produce")
         else:
             raise InputError(_unknown(name))
+    found["enable.idempotence"] = _is_idempotent(found, asked="enable.idempotence" in given)
     bootstrap = values.pop("bootstrap.servers", ())
     assert isinstance(bootstrap, tuple), "it is parsed"
     found["bootstrap.servers"] = ",".join(map(str, address.addresses(bootstrap)))
@@ -112,6 +115,28 @@ def configuration(given: Mapping[str, object]) -> tuple[dict[str, object], list[
     found |= {SHARED[name]: value for name, value in values.items() if name in SHARED}
     warnings += [f"{name}: without effect: it is for consumers" for name in foreign]
     return found, warnings
+
+
+def _is_idempotent(found: Mapping[str, object], *, asked: bool) -> bool:
+    """Kafka's default gives way to settings that rule it out; who asked for it is told."""
+    if not found["enable.idempotence"]:
+        return False
+    in_flight = found.get("max.in.flight.requests.per.connection", 1)
+    assert isinstance(in_flight, int), "it is parsed"
+    if in_flight > MOST_IN_FLIGHT:
+        raise InputError(
+            f"max.in.flight.requests.per.connection: {in_flight} is more than {MOST_IN_FLIGHT}, "
+            "the most with enable.idempotence, which is Kafka's default: set it to false"
+        )
+    for name, rules_out in (
+        ("acks", found["acks"] not in {"all", "-1"}),
+        ("retries", found.get("retries") == 0),
+    ):
+        if rules_out and asked:
+            raise InputError(f"{name}: {found[name]} does not go with enable.idempotence=true")
+        if rules_out:
+            return False
+    return True
 
 
 def _is_common(name: str) -> bool:

@@ -12,14 +12,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from rota.cli.bootstrap import CONNECT, say
+from rota.cli.bootstrap import CONNECT, say, trying
 from rota.cli.line import Layout, as_json
+from rota.cli.module import let_modules_be_found
 from rota.cli.screen import count
 from rota.cli.setting import topics
 from rota.cli.start import EARLIEST, LATEST, Start
 from rota.consumer.blocking import BlockingConsumer
 from rota.consumer.listener import RebalanceListener
-from rota.errors import Code, GroupError, Interrupted, RecordError, RotaError, UnknownTopic
+from rota.errors import (
+    Code,
+    GroupError,
+    Interrupted,
+    RebalanceInProgress,
+    RecordError,
+    RotaError,
+    UnknownTopic,
+)
 from rota.model.offset import OffsetAndMetadata
 from rota.model.text import nearest
 from rota.model.topic import TopicPartition
@@ -32,8 +41,16 @@ if TYPE_CHECKING:
 JOIN = 60.0
 """Seconds for the group's first assignment."""
 PAUSE = 1.0
-COMMIT_EVERY = 5.0
-"""Seconds, as Kafka's ``auto.commit.interval.ms``."""
+LAST = 5.0
+"""Seconds for the last commit, and for the good-bye: who ends it does not wait for a broker that is
+gone."""
+INTERVAL, SHORTEST = 5_000, 100
+"""Milliseconds between commits, where ``auto.commit.interval.ms`` is not set; no less."""
+LOADED = (
+    *("partition.assignment.strategy", "interceptor.classes"),
+    *("key.deserializer", "value.deserializer"),
+)
+"""Settings that may name a class of the user's."""
 SPACES = {"\\t": "\t", "\\n": "\n"}
 
 
@@ -43,19 +60,30 @@ def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
     Positions are committed by this command itself, when the lines are out: an automatic commit
     could be ahead of them.
     """
-    commits = str(given.get("enable.auto.commit", "true")).strip().lower() != "false"
+    has_group = bool(given.get("group.id"))
+    wanted = str(given.get("enable.auto.commit", "true")).strip().lower() != "false"
+    commits = wanted and has_group
     given["enable.auto.commit"] = "false"
+    interval = given.get("auto.commit.interval.ms", INTERVAL)
     given.setdefault("allow.auto.create.topics", "false")
     if args.from_beginning:
         given["auto.offset.reset"] = "earliest"
     if args.strategy is not None:
         given["partition.assignment.strategy"] = args.strategy
-    _log()
+    let_modules_be_found(str(given.get(key, "")) for key in LOADED)
+    _log("rota.consumer")
+    # why no broker can be reached is the command's error, said once; later it is a warning
+    logging.getLogger("rota.client").handlers[:] = [logging.NullHandler()]
     consumer = BlockingConsumer(given)
     told: list[int] = []
-    with consumer, _shown(args) as show:
-        has_group = bool(given.get("group.id"))
-        reader = Reader(args, consumer, show, has_group=has_group, commits=commits and has_group)
+    with _closing(consumer), _shown(args) as show:
+        reader = Reader(
+            args,
+            consumer,
+            show,
+            has_group=has_group,
+            commit_every=max(int(str(interval)), SHORTEST) / 1_000 if commits else None,
+        )
         try:
             reader.begin()
             with _telling(consumer, told):
@@ -66,9 +94,9 @@ def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
             raise
         except BaseException:
             with suppress(RotaError):  # the first error is the one to tell
-                reader.commit()
+                reader.finish()
             raise
-        reader.commit()
+        reader.finish()
     if not args.quiet:
         reader.tell()
     if told and told[0] == signal.SIGINT:
@@ -76,11 +104,19 @@ def read(args: argparse.Namespace, given: dict[str, object]) -> bool:
     return False
 
 
-def _log() -> None:
-    """Warnings of the consumer, as lines of this command."""
+@contextmanager
+def _closing(consumer: BlockingConsumer) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        consumer.close(LAST)
+
+
+def _log(name: str) -> None:
+    """What is logged, as lines of this command."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("rota: %(message)s"))
-    logger = logging.getLogger("rota.consumer")
+    logger = logging.getLogger(name)
     logger.handlers[:] = [handler]
     logger.propagate = False
 
@@ -130,13 +166,13 @@ class Reader(RebalanceListener):
         show: Callable[[int, int | None], None],
         *,
         has_group: bool,
-        commits: bool,
+        commit_every: float | None,
     ) -> None:
+        """Nothing is read yet; what is printed is committed every so many seconds, or never."""
         self.args = args
         self.has_group = has_group
         self.consumer = consumer
         self.show = show
-        self.commits = commits
         self.printed = 0
         self.skipped = 0
         self.total: int | None = args.max_messages
@@ -146,7 +182,13 @@ class Reader(RebalanceListener):
         """When the last record came, or those before it could have; None: not yet of the group."""
         self._done: dict[TopicPartition, OffsetAndMetadata] = {}
         """How far each partition that is read has been printed."""
-        self._commit_at = time.monotonic() + COMMIT_EVERY
+        self._is_out = True
+        """Are all lines out of what was read? Then the consumer's positions are what is done."""
+        self._commit_every = commit_every
+        self._commit_at = math.inf
+        self._complaint: str | None = None
+        """Why the last commit has failed."""
+        self._plan_commit()
         layout = Layout(
             key=args.print_key,
             headers=args.print_headers,
@@ -164,7 +206,9 @@ class Reader(RebalanceListener):
         :raises UnknownTopic: there is none of that name, or no such partition
         """
         args, consumer = self.args, self.consumer
-        known = consumer.topics(timeout=CONNECT)
+        with trying(CONNECT):
+            known = consumer.topics(timeout=CONNECT)
+        _log("rota.client")
         names = topics(args.topic)
         for name in names:
             if name not in known:
@@ -178,6 +222,8 @@ class Reader(RebalanceListener):
         partitions = list(_partitions(args.partition, names, known))
         start = args.offset or Start(end=EARLIEST if args.from_beginning else LATEST)
         at, last = start.offsets(consumer, partitions)
+        if not (args.offset or args.from_beginning or args.to_end or args.quiet):
+            say("only what is written from now on is read; --from-beginning reads all")
         consumer.assign(partitions)
         for partition, offset in at.items():
             consumer.seek(partition, offset)
@@ -222,7 +268,7 @@ class Reader(RebalanceListener):
             limit = self.args.max_messages
             most = None if limit is None else limit - self.printed
             try:
-                records = self.consumer.poll(min(PAUSE, left), max_records=most)
+                records = self.consumer.poll(self._pause_before(left), max_records=most)
             except RecordError as error:
                 self._skip(error)
                 continue
@@ -230,6 +276,11 @@ class Reader(RebalanceListener):
                 self._print(records)
                 self._since = time.monotonic()
             self._look(records)
+            self._commit_in_time()
+
+    def _pause_before(self, left: float) -> float:
+        """How long a poll may wait: what is printed is committed also while no record comes."""
+        return min(PAUSE, left, max(self._commit_at - time.monotonic(), 0))
 
     def _patience(self, begun: float) -> float:
         """Until when a record is waited for."""
@@ -248,6 +299,7 @@ class Reader(RebalanceListener):
         return self.args.max_messages is not None and self.printed >= self.args.max_messages
 
     def _print(self, records: Records) -> None:
+        self._is_out = False
         lines = list(map(self._line, self._wanted(records)))
         sys.stdout.buffer.write(b"".join(lines))
         sys.stdout.buffer.flush()
@@ -256,9 +308,7 @@ class Reader(RebalanceListener):
         for partition, some in records.by_partition.items():
             last = some[-1]
             self._done[partition] = OffsetAndMetadata(last.offset + 1, "", last.leader_epoch)
-        if self.commits and time.monotonic() >= self._commit_at:
-            self._commit_at = time.monotonic() + COMMIT_EVERY
-            self.consumer.commit_async(dict(self._done))
+        self._is_out = True
 
     def _wanted(self, records: Records) -> Iterable[ConsumerRecord]:
         """With ``--to-end``, what was there at the start."""
@@ -294,16 +344,47 @@ class Reader(RebalanceListener):
         self.skipped += 1
         self.consumer.seek((error.topic, error.partition), error.next_offset)
 
-    # The end
+    # Commits
 
-    def commit(self) -> None:
+    def _plan_commit(self) -> None:
+        if self._commit_every is not None:
+            self._commit_at = time.monotonic() + self._commit_every
+
+    def _commit_in_time(self) -> None:
+        if time.monotonic() < self._commit_at:
+            return
+        self._plan_commit()
+        if self.consumer.assignment:
+            self._commit_at = math.inf  # one at a time
+            self.consumer.commit_async(callback=self._committed)
+
+    def _committed(self, _offsets: object, error: Exception | None) -> None:
+        self._plan_commit()
+        passing = error is None or isinstance(error, RebalanceInProgress)
+        complaint = None if passing else str(error)
+        if complaint is not None and complaint != self._complaint:
+            say(f"not committed: {complaint}")
+        self._complaint = complaint
+
+    def finish(self) -> None:
+        """Commits for the last time: what was tried in vain is not tried again while it closes."""
+        try:
+            self.commit(LAST)
+        finally:
+            self._commit_every = None
+
+    def commit(self, timeout: float | None = None) -> None:
         """Stores how far the lines have got."""
-        if not self.commits or not self._done:
+        offsets = None if self._is_out else self._done
+        something = self.consumer.assignment if self._is_out else self._done
+        if self._commit_every is None or not something:
             return
         try:
-            self.consumer.commit_sync(self._done)
+            self.consumer.commit_sync(offsets, timeout)
         except Interrupted:  # it came when there was nothing left to interrupt
-            self.consumer.commit_sync(self._done)
+            self.consumer.commit_sync(offsets, timeout)
+
+    # The end
 
     def tell(self) -> None:
         """How much it was."""

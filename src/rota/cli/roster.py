@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rota.cli.screen import console, count, plain, print_table, ranges
-from rota.client.overview import CLASSIC, Overview, Present, Standing, labels
+from rota.client.overview import CLASSIC, GATHERING, Overview, Present, Standing, labels
 from rota.model.topic import Partitions, TopicPartition, first_few
 from rota.sim.duration import written
 
@@ -26,14 +26,13 @@ def print_list(groups: Sequence[Overview]) -> None:
         (
             each.group,
             each.state or UNKNOWN,
-            each.kind or CLASSIC,
-            each.protocol_type or UNKNOWN,
+            f"{each.kind or CLASSIC}{'' if each.reads else f' ({each.protocol_type})'}",
             each.strategy or UNKNOWN,
             UNKNOWN if each.members is None else str(len(each.members)),
         )
         for each in groups
     ]
-    titles = ("group", "state", "type", "protocol", "strategy", "members")
+    titles = ("group", "state", "type", "strategy", "members")
     print_table(titles, rows, {"members"})
 
 
@@ -45,7 +44,7 @@ def print_group(group: Overview, standings: Sequence[Standing], *, full: bool) -
     if group.members:
         screen.print()
         _print_members(group.members, names)
-        for line in _subscriptions(group.members, names):
+        for line in _subscriptions(group.members, names) if _tells(group) else ():
             screen.print(plain(line))
     if standings:
         screen.print()
@@ -55,6 +54,11 @@ def print_group(group: Overview, standings: Sequence[Standing], *, full: bool) -
         screen.print("nothing is committed, or nothing that may be seen")
     for note in notes(group, standings):
         screen.print(plain(f"note: {note}"))
+
+
+def _tells(group: Overview) -> bool:
+    """While a classic group gathers its members, brokers tell nothing of what they have said."""
+    return not group.classic or group.state != GATHERING
 
 
 def headline(group: Overview) -> str:
@@ -80,6 +84,8 @@ def notes(group: Overview, standings: Iterable[Standing]) -> list[str]:
     said = []
     if group.members is None:
         said.append("its members cannot be looked at: Kafka has calls of their own for its type")
+    if not _tells(group):
+        said.append("it is rebalancing: subscriptions are told when it is over, and owners change")
     for member in group.members or ():
         if member.problem:
             said.append(f"what member {member.id} says cannot be read: {member.problem}")
@@ -169,14 +175,16 @@ def age_text(age: int) -> str:
 
 
 def _total(standings: Sequence[Standing]) -> str:
-    lag = sum(each.lag for each in standings if each.lag is not None)
-    said = [f"lag {lag:,} in all"]
+    lag = lag_of(standings)
+    said = ["lag not known" if lag is None else f"lag {lag:,} in all"]
     ages = [each.age for each in standings if each.age is not None]
     if ages:
         said.append(f"up to {age_text(max(ages))} behind")
     without = sum(each.committed is None for each in standings)
     if without:
-        said.append(f"{count(without, 'partition')} without a committed offset")
+        records = uncommitted_of(standings)
+        there = f" ({count(records, 'record')})" if records else ""
+        said.append(f"{count(without, 'partition')} without a committed offset{there}")
     return "; ".join(said)
 
 
@@ -199,27 +207,52 @@ def print_lags(rows: Sequence[tuple[Overview, Sequence[Standing]]], *, full: boo
     titles = ("group", "state", "members", "lag", "behind", "worst partition", "owner")
     print_table(titles, [_lag_row(*row, full=full) for row in rows], titles[2:5])
     for group, standings in rows:
-        for note in notes(group, standings) if group.members is not None else ():
+        for note in lag_notes(group, standings):
             console().print(plain(f"note: {group.group}: {note}"))
+
+
+def lag_notes(group: Overview, standings: Sequence[Standing]) -> list[str]:
+    """What a person should know who looks at the lag alone."""
+    said = notes(group, standings) if group.members is not None else []
+    if places := uncommitted_places(standings):
+        said.append(
+            f"nothing is committed for {places}: how many of the "
+            f"{count(uncommitted_of(standings), 'record')} there are read, nobody knows"
+        )
+    return said
 
 
 def _lag_row(group: Overview, standings: Sequence[Standing], *, full: bool) -> tuple[str, ...]:
     worst = worst_of(standings)
     ages = [each.age for each in standings if each.age is not None]
+    lag = lag_of(standings)
     return (
         group.group,
         group.state or UNKNOWN,
         UNKNOWN if group.members is None else str(len(group.members)),
-        str(lag_of(standings)),
-        age_text(max(ages)) if ages else "0s" if worst is None else UNKNOWN,
+        _number(lag),
+        age_text(max(ages)) if ages else "0s" if lag == 0 else UNKNOWN,
         UNKNOWN if worst is None else f"{worst.partition} ({worst.lag})",
         UNKNOWN if worst is None else _names(group, full=full).get(worst.owner or "", UNKNOWN),
     )
 
 
-def lag_of(standings: Iterable[Standing]) -> int:
-    """Records that a group has still to read. An offset behind the end makes up for no other."""
-    return sum(max(each.lag, 0) for each in standings if each.lag is not None)
+def lag_of(standings: Iterable[Standing]) -> int | None:
+    """Records that a group has still to read; None: of no partition it is known. An offset behind
+    the end makes up for no other.
+    """
+    lags = [max(each.lag, 0) for each in standings if each.lag is not None]
+    return sum(lags) if lags else None
+
+
+def uncommitted_of(standings: Iterable[Standing]) -> int:
+    """Records in partitions for which nothing is committed."""
+    return sum(each.uncommitted for each in standings)
+
+
+def uncommitted_places(standings: Iterable[Standing]) -> str:
+    """The partitions where these are."""
+    return first_few([str(each.partition) for each in standings if each.uncommitted])
 
 
 def worst_of(standings: Iterable[Standing]) -> Standing | None:

@@ -62,7 +62,7 @@ def print_table(
             column.justify = "right" if column.header in numbers else "left"
         for row in rows:
             table.add_row(*map(plain, row))
-        console().print(table)
+        print_trimmed(table)
         return
     cells = [list(titles), *([plain(cell).plain for cell in row] for row in rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
@@ -72,6 +72,15 @@ def print_table(
             for cell, width, title in zip(row, widths, titles, strict=True)
         ]
         print("  ".join(padded).rstrip())  # noqa: T201
+
+
+def print_trimmed(table: Table) -> None:
+    """Without the blanks that would fill the last column: they get in the way of who copies it."""
+    screen = console()
+    with screen.capture() as captured:
+        screen.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())  # noqa: T201
 
 
 def _padded(cell: str, width: int, *, right: bool) -> str:

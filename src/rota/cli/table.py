@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from rota.cli.screen import console, count, empty_table, plain, ranges
+from rota.cli.screen import console, count, empty_table, plain, print_trimmed, ranges
 from rota.model.membership import RebalanceProtocol
 from rota.plan import Plan
 
@@ -32,7 +32,7 @@ def print_plan(
     if len(strategies) > 1:
         screen.print(_list_note(plan, strategies))
     screen.print()
-    screen.print(_members(plan, names, everything=everything))
+    print_trimmed(_members(plan, names, everything=everything))
     screen.print()
     screen.print(_verdict(plan))
     _print_moves(screen, plan, names, plan.moved if everything else SHOWN_MOVES)
@@ -65,7 +65,7 @@ def print_comparison(plans: Sequence[Plan]) -> None:
             str(plan.moved_min),
             str(plan.stopped),
         )
-    screen.print(table)
+    print_trimmed(table)
     screen.print()
     screen.print(LEGEND)
     best = min(plans, key=_rank)
@@ -163,7 +163,7 @@ def _print_moves(screen: Console, plan: Plan, names: Mapping[str, str], limit: i
         source = names.get(move.source, move.source)
         table.add_row(plain(f"{move.topic}-{move.partition}"), plain(source), plain(to))
     screen.print()
-    screen.print(table)
+    print_trimmed(table)
     if plan.moved > limit:
         screen.print(f"{plan.moved - limit} more moves: --all lists them")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
-from rota.cli.bootstrap import CONNECT, say
+from rota.cli.bootstrap import CONNECT, say, trying
 from rota.cli.line import Message, from_json
 from rota.cli.producer import configuration
 from rota.cli.screen import count
@@ -23,6 +24,8 @@ from rota.errors import AuthenticationFailed, Code, InputError, Unreachable
 from rota.model.naming import misname
 
 SPACES = {"\\t": "\t"}
+AFTER = re.compile(r" \(after \d+ms in state [A-Z_0-9]+.*\)$")
+CONNECTION = re.compile(r"^\S+/(bootstrap|\d+): ")
 SHOWN = 3
 """How many failures are named."""
 
@@ -33,6 +36,8 @@ def write(args: argparse.Namespace, given: dict[str, object]) -> bool:
     :raises Unreachable: some could not be; names the first of them
     :raises InputError: a line is malformed; those before it are written
     """
+    if args.topic is not None and (problem := misname(args.topic)):
+        raise InputError(f"--topic: {problem}")
     config, warnings = configuration(given)
     for warning in warnings:
         say(warning)
@@ -125,10 +130,11 @@ class Writer:
         :raises AuthenticationFailed: the credentials are not taken
         """
         try:
-            self._producer.list_topics(timeout=CONNECT)
+            with trying(CONNECT):
+                self._producer.list_topics(timeout=CONNECT)
         except KafkaException as error:
             self._producer.poll(0)  # brings what the connections complain of
-            reason = _reason(error) if self._complaint is None else self._complaint.str()
+            reason = _reason(error) if self._complaint is None else _plain(self._complaint)
             code = None if self._complaint is None else self._complaint.code()
             message = f"{self.servers}: {reason}"
             if code == KafkaError._AUTHENTICATION:
@@ -159,7 +165,7 @@ class Writer:
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
-                raise InputError(f"{place}: {_reason(error)}") from error
+                raise InputError(f"{place}: {_refusal(error, message)}") from error
             else:
                 self.topics.add(message.topic)
                 self._producer.poll(0)
@@ -190,7 +196,7 @@ class Writer:
         if error is None:
             self.written += 1
         else:
-            self.failures.append(f"{place}: {error.str()}")
+            self.failures.append(f"{place}: {_plain(error)}")
 
     def _note(self, error: KafkaError) -> None:
         # what all brokers together complain of says less than what one of them does
@@ -200,4 +206,15 @@ class Writer:
 
 def _reason(error: Exception) -> str:
     first = error.args[0] if error.args else error
-    return first.str() if isinstance(first, KafkaError) else str(error)
+    return _plain(first) if isinstance(first, KafkaError) else str(error)
+
+
+def _refusal(error: KafkaException, message: Message) -> str:
+    if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+        return f"topic {message.topic!r} has no partition {message.partition}"
+    return _reason(error)
+
+
+def _plain(error: KafkaError) -> str:
+    """Without what librdkafka tells of itself: its name of the connection, and its state."""
+    return AFTER.sub("", CONNECTION.sub("", error.str()))

@@ -160,9 +160,10 @@ class Admin:
             return [overview.modern(each, where) for each in response.groups if not each.error_code]
         return []
 
-    async def overview(self, group: str) -> Overview:
+    async def overview(self, group: str, *, otherwise: str = "") -> Overview:
         """One group, by name, from its coordinator.
 
+        :param otherwise: what to say to who means none that there is
         :raises InputError: there is none of this name; near ones are named
         :raises AuthorizationFailed: it must not be looked at
         """
@@ -174,6 +175,8 @@ class Admin:
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         if not groups:
             hint = "; there are no groups at all, or none that may be seen"
+        if otherwise:
+            hint += f"{' ' if near else '; '}{otherwise}"
         raise InputError(f"there is no group {group!r}{hint}")
 
     async def look(self, group: str) -> Overview | None:
@@ -303,13 +306,14 @@ class Admin:
         self, standings: Mapping[str, Sequence[Standing]], age: int
     ) -> dict[str, list[TopicPartition]]:
         """In which partitions the first unread record is older than so many milliseconds: one
-        question, however many groups and partitions there are.
+        question, however many groups and partitions there are. Where nothing is committed, the
+        first record counts as unread.
         """
         behind = [
-            (group, each.partition, each.committed.offset)
+            (group, each.partition, offset)
             for group, listed in standings.items()
             for each in listed
-            if each.committed is not None and each.lag is not None and each.lag > 0
+            if (offset := each.first_unread) is not None
         ]
         since = time.time_ns() // 1_000_000 - age
         first = await self.at_time({place for _, place, _ in behind}, since)

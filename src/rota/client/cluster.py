@@ -44,10 +44,13 @@ class Client:
     Deadlines are by the loop's clock (``loop.time()``, which is ``time.monotonic()``), in seconds.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
-        """Nothing is opened yet."""
+    def __init__(self, config: ClientConfig, *, quiet: bool = False) -> None:
+        """Nothing is opened yet.
+
+        :param quiet: who uses it tells itself what cannot be reached: it is logged for debugging
+        """
         self.config = config
-        self._means = Means(config)
+        self._means = Means(config, quiet=quiet)
         self._peers: dict[tuple[Address, str], Peer] = {}
         """By the address and what it is for: a long poll must not hold up a heartbeat, and a
         broker serves one request of a connection at a time."""

@@ -7,6 +7,7 @@ its frame, which the socket was read into. A connection at rest has one timer, f
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import ssl
 from collections import deque
@@ -46,8 +47,10 @@ _NOTHING = memoryview(b"")
 class Means:
     """What the connections of one client share."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, *, quiet: bool = False) -> None:
         self.config = config
+        self.level = logging.DEBUG if quiet else logging.WARNING
+        """At which failures to connect are logged."""
         self.scratch = bytearray(SCRATCH)
         """Where the bytes of all connections arrive for a moment."""
         self.context = None if config.tls is None else tls.context(config.tls)
@@ -258,7 +261,9 @@ class Connection(asyncio.BufferedProtocol):
         data = write_request(head, request)
         pending = Pending(api, version, self._count, deadline, self._loop)
         self._last = pending.sent
-        pending.deadline += max(0.0, self._muted - pending.sent)
+        # not for as long as any broker may say: an answer is due some day
+        muted = min(self._muted - pending.sent, self._config.request_timeout / 1000)
+        pending.deadline += max(0.0, muted)
         self._waiting.append(pending)
         self._transport.write(data)
         self._watch(pending.deadline)

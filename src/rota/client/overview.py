@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # commands that say how they are used need no message library
 CLASSIC = "classic"
 """The type of groups whose leader assigns; brokers before 3.8 have no other, and do not say it."""
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
+GATHERING = "PreparingRebalance"
 WITHOUT_MEMBERS = frozenset({EMPTY, DEAD})
 _UUID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
@@ -97,6 +98,22 @@ class Standing:
         if self.committed is None or self.end is None:
             return None
         return self.end - self.committed.offset
+
+    @property
+    def uncommitted(self) -> int:
+        """Records of a partition for which nothing is committed: how many of them are read, nobody
+        knows.
+        """
+        if self.committed is not None or self.start is None or self.end is None:
+            return 0
+        return self.end - self.start
+
+    @property
+    def first_unread(self) -> int | None:
+        """The first offset that may not have been read; None: there is none."""
+        if self.committed is None:
+            return self.start if self.uncommitted else None
+        return self.committed.offset if self.lag is not None and self.lag > 0 else None
 
     @property
     def problem(self) -> str | None:

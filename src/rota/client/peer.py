@@ -119,7 +119,7 @@ class Peer:
         pause = self._pauses.after(self._failures)
         self.ready_at = asyncio.get_running_loop().time() + pause
         if self.problem is None or str(self.problem) != str(error):
-            LOGGER.warning("%s", error)  # not each time: it is tried again and again
+            LOGGER.log(self._means.level, "%s", error)  # not each time: it is tried again and again
         self.problem = error if isinstance(error, RotaError) else Unreachable(str(error))
 
     async def close(self) -> None:

@@ -34,8 +34,12 @@ class Backoff:
             return self.most
         exponent = min(failures - 1, math.log2(self.most / max(self.first, 0.001)))
         planned = self.first * math.pow(2, exponent)
-        # chance against a stampede, not against a guess
-        return min(self.most, planned * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311
+        return min(self.most, spread(planned))
+
+
+def spread(pause: float) -> float:
+    """Somewhat more or less: chance against a stampede, not against a guess."""
+    return pause * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
 
 
 def hopeless(error: RotaError) -> bool:

@@ -10,15 +10,9 @@ from typing import Never, Self
 from rota.client.batch import Batch
 from rota.client.offset import ListedOffset
 from rota.client.setting import mapping
-from rota.consumer.consumer import (
-    CLOSE_TIMEOUT,
-    Consumer,
-    GivenOffsets,
-    GivenTimes,
-    GroupMetadata,
-    check_poll,
-)
-from rota.consumer.core import POLL_TIMEOUT, Place
+from rota.consumer.argument import GivenOffsets, GivenTimes, Place
+from rota.consumer.consumer import CLOSE_TIMEOUT, Consumer, GroupMetadata
+from rota.consumer.core import POLL_TIMEOUT
 from rota.consumer.listener import CommitCallback, RebalanceListener
 from rota.consumer.privateloop import PrivateLoop
 from rota.consumer.record import ConsumerRecord, Records
@@ -126,7 +120,7 @@ class BlockingConsumer:
         :raises Refused: no permission, a wrong password, an impossible name of a topic
         :raises Interrupted: :meth:`wakeup` was called
         """
-        check_poll(timeout, max_records)
+        self._core.check_poll(timeout, max_records)
         if not self._core.fill_now(max_records):
             self._loop.run(self._core.fill(timeout, max_records))
         return self._core.hand_out(max_records)
@@ -138,7 +132,7 @@ class BlockingConsumer:
         of offsets and timestamps, lists of keys, values and headers, and ``to_arrow()``. Otherwise
         as :meth:`poll`.
         """
-        check_poll(timeout)
+        self._core.check_poll(timeout)
         if not self._core.fill_with_batches_now():
             self._loop.run(self._core.fill_with_batches(timeout))
         return self._core.flow.take_batches()
@@ -167,8 +161,8 @@ class BlockingConsumer:
         Tries again what may pass, until the time is over. Callbacks of the asynchronous commits
         before it have run when it returns.
 
-        :param offsets: where to read on: the offset behind the last record that was dealt with;
-            numbers, or :class:`rota.OffsetAndMetadata` with a note
+        :param offsets: where to read on, such as ``{("orders", 0): 18}``: the offset behind the
+            last record that was dealt with; numbers, or :class:`rota.OffsetAndMetadata` with a note
         :raises CommitFailed: the group has gone on without this member, or it has not joined;
             says which deadline was missed, and what to set
         :raises RebalanceInProgress: poll first
@@ -186,7 +180,8 @@ class BlockingConsumer:
         close. Without one, a failure is logged.
 
         :param offsets: as in :meth:`commit_sync`
-        :param callback: called with the offsets, and with None or why they were not stored
+        :param callback: called as ``callback(offsets, error)``: what was to be stored, by
+            partition; and None, or why it was not stored
         """
         self._consumer.commit_async(offsets, callback)
 
@@ -260,9 +255,12 @@ class BlockingConsumer:
     def offsets_for_times(
         self, times: GivenTimes, timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record of each partition from a time on (ms since 1970); None if none is.
+        """The first record of each partition from a time on; None if none is.
 
-        :raises InputError: a time is negative
+        It has ``offset``, ``timestamp`` and ``leader_epoch``.
+
+        :param times: ms since 1970, whole numbers, such as ``{("orders", 0): 1700000000000}``
+        :raises InputError: a time is no such number
         :raises UnknownTopic: there is no such partition
         :raises TimedOut: not all leaders have answered in time
         """
@@ -312,6 +310,9 @@ class BlockingConsumer:
             finally:
                 if self._core.is_closed:
                     self._loop.close()
+
+    def __repr__(self) -> str:
+        return f"<rota.BlockingConsumer {self._core}>"
 
     def __enter__(self) -> Self:
         return self

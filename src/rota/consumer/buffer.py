@@ -8,7 +8,7 @@ what belongs to one that was revoked or sought in is dropped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from rota.client.answer import PORTION
@@ -36,6 +36,11 @@ class Trouble:
     lasting: bool = False
     """It is raised again and again, until the application seeks elsewhere."""
 
+    @property
+    def key(self) -> Hashable:
+        """What is the same in two that tell the same."""
+        return type(self.error), str(self.error), frozenset(self.stamps.items())
+
 
 def forget(_: object) -> None:
     """Keeps nothing."""
@@ -55,17 +60,24 @@ class Buffer:
     ) -> None:
         """An empty one.
 
-        :param drained: called when a partition has room for more, before the next is decoded
+        :param drained: called when partitions have room for more, before the next is decoded
         """
         self._positions = positions
         self._config = config
         self._drained = drained
         self._key, self._value = key, value
         self._queue: deque[Waiting | Trouble] = deque()
+        self._troubles: set[Hashable] = set()
+        """The keys of those in the queue."""
         self._aside: dict[TopicPartition, list[Waiting]] = {}
+        self._changes = positions.changes
+        """As it was when this was last tidied."""
+        self._has_drained = False
+        """Something has, and nobody was told yet."""
 
     def __bool__(self) -> bool:
         """There is something to be handed out, or raised."""
+        self.tidy()
         return bool(self._queue)
 
     def add(self, fetched: Fetched) -> None:
@@ -78,10 +90,10 @@ class Buffer:
     ) -> None:
         """An error, to be raised behind what is there; the same one waits only once."""
         stamps = {each: self._positions[each].stamp for each in concerned}
-        for each in self._queue:
-            if isinstance(each, Trouble) and each.stamps == stamps and _same(each.error, error):
-                return
-        self._queue.append(Trouble(error, stamps, lasting))
+        trouble = Trouble(error, stamps, lasting)
+        if trouble.key not in self._troubles:
+            self._troubles.add(trouble.key)
+            self._queue.append(trouble)
 
     def trouble_of(self, partitions: frozenset[TopicPartition]) -> Exception | None:
         """The first error that concerns one of these, or all; it is not raised again by others,
@@ -94,15 +106,20 @@ class Buffer:
             if not each.stamps or not partitions.isdisjoint(each.stamps):
                 if not each.lasting:
                     self._queue.remove(each)
+                    self._troubles.discard(each.key)
                 return self._error(each)
         return None
 
     def tidy(self) -> None:
         """Drops what is of the past, and brings back what may be handed out again."""
+        if self._changes == self._positions.changes:
+            return
+        self._changes = self._positions.changes
         back = [tp for tp in self._aside if (e := self._positions.get(tp)) is None or e.gives]
         for partition in back:
             self._queue.extendleft(reversed(self._aside.pop(partition)))
         self._queue = deque([each for each in self._queue if self._stands(each)])
+        self._troubles = {each.key for each in self._queue if isinstance(each, Trouble)}
         for partition, items in list(self._aside.items()):
             self._aside[partition] = [each for each in items if self._stands(each)]
 
@@ -119,6 +136,9 @@ class Buffer:
                 continue
             item.prepare(self._config, self._key, self._value)
             made += item.ready
+            if item.is_through and item is self._queue[0]:
+                self._finish(item)
+                self._tell()
             if made >= most or item.error is not None:
                 break
 
@@ -131,15 +151,18 @@ class Buffer:
         """
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
         left = most
-        while left > 0 and (waiting := self._next(bool(found))) is not None and waiting.ready:
-            records, rows = waiting.take(left)
-            known = found.setdefault(waiting.partition, records)
-            if known is not records:
-                known += records
-            keep(Records(found))
-            self._hand(waiting, rows)
-            waiting.took(len(records))
-            left -= len(records)
+        try:
+            while left > 0 and (waiting := self._next(bool(found))) is not None and waiting.ready:
+                records, rows = waiting.take(left)
+                known = found.setdefault(waiting.partition, records)
+                if known is not records:
+                    known += records
+                keep(Records(found))
+                self._hand(waiting, rows)
+                waiting.took(len(records))
+                left -= len(records)
+        finally:
+            self._tell()
         return Records(found)
 
     def take_batches(
@@ -152,13 +175,16 @@ class Buffer:
         """
         found: list[Batch] = []
         left = most
-        while left > 0 and (waiting := self._next(bool(found))) is not None:
-            rows = waiting.take_rows()
-            found.append(rows)
-            keep(found)
-            self._hand(waiting, rows)
-            waiting.took(len(rows))
-            left -= waiting.size
+        try:
+            while left > 0 and (waiting := self._next(bool(found))) is not None:
+                rows = waiting.take_rows()
+                found.append(rows)
+                keep(found)
+                self._hand(waiting, rows)
+                waiting.took(len(rows))
+                left -= waiting.size
+        finally:
+            self._tell()
         return found
 
     def _next(self, some: bool) -> Waiting | None:
@@ -166,6 +192,8 @@ class Buffer:
         because there are some records before it.
         """
         while (waiting := self._first(some)) is not None:
+            if not waiting.is_open:
+                self._tell()
             waiting.open(self._config)
             if waiting.passed is not None:
                 self._hand(waiting, waiting.passed)
@@ -185,14 +213,16 @@ class Buffer:
         while self._queue:
             item = self._queue[0]
             if isinstance(item, Trouble):
-                if not self._stands(item):
-                    self._queue.popleft()
-                    continue
-                if some:
+                stands = self._stands(item)
+                if stands and some:
                     return None
                 self._queue.popleft()
-                if item.lasting:
+                if stands and item.lasting:
                     self._queue.append(item)
+                else:
+                    self._troubles.discard(item.key)
+                if not stands:
+                    continue
                 raise self._error(item)
             entry = self._positions.get(item.partition)
             if entry is not None and entry.stamp == item.stamp:
@@ -211,7 +241,12 @@ class Buffer:
     def _finish(self, waiting: Waiting) -> None:
         self._queue.popleft()
         self._positions.drained(waiting.partition, waiting.stamp, waiting.size)
-        self._drained()
+        self._has_drained = True
+
+    def _tell(self) -> None:
+        if self._has_drained:
+            self._has_drained = False
+            self._drained()
 
     def _stumble(self, waiting: Waiting) -> None:
         """Lets the others go on, for this one waits for the application."""
@@ -235,7 +270,3 @@ class Buffer:
         return missing(
             [each for each, stamp in trouble.stamps.items() if self._stamped(each, stamp)]
         )
-
-
-def _same(one: Exception | None, other: Exception | None) -> bool:
-    return type(one) is type(other) and str(one) == str(other)

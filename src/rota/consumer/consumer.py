@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import NamedTuple, Never, Self, TypeAlias
+from typing import NamedTuple, Never, Self
 
 from rota.client.batch import Batch
 from rota.client.offset import EARLIEST, LATEST, ListedOffset, list_offsets
 from rota.client.setting import mapping
-from rota.consumer.core import POLL_TIMEOUT, Core, Place, place
-from rota.consumer.listener import CommitCallback, Offsets, RebalanceListener
+from rota.consumer import argument
+from rota.consumer.argument import GivenOffsets, GivenTimes, Place, place
+from rota.consumer.core import POLL_TIMEOUT, Core
+from rota.consumer.listener import CommitCallback, RebalanceListener
 from rota.consumer.membership import SILENT, Caller, call_here
 from rota.consumer.record import ConsumerRecord, Records
 from rota.errors import InputError
@@ -21,11 +23,6 @@ from rota.model.topic import TopicPartition
 
 CLOSE_TIMEOUT = 30.0
 """Seconds, as in Kafka."""
-
-GivenOffsets: TypeAlias = (
-    Mapping[TopicPartition, OffsetAndMetadata | int] | Mapping[Place, OffsetAndMetadata | int]
-)
-GivenTimes: TypeAlias = Mapping[TopicPartition, int] | Mapping[Place, int]
 
 
 class GroupMetadata(NamedTuple):
@@ -96,10 +93,8 @@ class Consumer:
         """
         self.core.check_open()
         membership = self.core.need_group("subscribe")
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
-        for name in names:
-            if not isinstance(name, str):
-                raise InputError(f"subscribe: {name!r} is no topic's name")
+        names = argument.topics(topics)
+        argument.check_listener(listener)
         if bool(names) == (pattern is not None):
             raise InputError("subscribe: give topics or a pattern; unsubscribe() ends both")
         if self.core.assigned:
@@ -164,7 +159,7 @@ class Consumer:
         :raises Refused: no permission, a wrong password, an impossible name of a topic
         :raises Interrupted: :meth:`wakeup` was called
         """
-        check_poll(timeout, max_records)
+        self.core.check_poll(timeout, max_records)
         await self.core.fill(timeout, max_records)
         return self.core.hand_out(max_records)
 
@@ -175,7 +170,7 @@ class Consumer:
         of offsets and timestamps, lists of keys, values and headers, and ``to_arrow()``. Otherwise
         as :meth:`poll`.
         """
-        check_poll(timeout)
+        self.core.check_poll(timeout)
         await self.core.fill_with_batches(timeout)
         return self.core.flow.take_batches()
 
@@ -203,8 +198,8 @@ class Consumer:
         Tries again what may pass, until the time is over. Callbacks of the asynchronous commits
         before it have run when it returns.
 
-        :param offsets: where to read on: the offset behind the last record that was dealt with;
-            numbers, or :class:`rota.OffsetAndMetadata` with a note
+        :param offsets: where to read on, such as ``{("orders", 0): 18}``: the offset behind the
+            last record that was dealt with; numbers, or :class:`rota.OffsetAndMetadata` with a note
         :raises CommitFailed: the group has gone on without this member, or it has not joined;
             says which deadline was missed, and what to set
         :raises RebalanceInProgress: poll first
@@ -212,7 +207,7 @@ class Consumer:
         :raises Exception: what the callback of an earlier commit has raised
         """
         self.core.need_group("commit_sync")
-        await self.core.commit(checked(offsets), timeout)
+        await self.core.commit(argument.offsets(offsets), timeout)
 
     def commit_async(
         self, offsets: GivenOffsets | None = None, callback: CommitCallback | None = None
@@ -223,10 +218,12 @@ class Consumer:
         close. Without one, a failure is logged.
 
         :param offsets: as in :meth:`commit_sync`
-        :param callback: called with the offsets, and with None or why they were not stored
+        :param callback: called as ``callback(offsets, error)``: what was to be stored, by
+            partition; and None, or why it was not stored
         """
         membership = self.core.need_group("commit_async")
-        membership.commit_async(checked(offsets), callback)
+        argument.check_callback(callback)
+        membership.commit_async(argument.offsets(offsets), callback)
         membership.attend_to_commits_now()
 
     async def committed(
@@ -251,7 +248,7 @@ class Consumer:
         """
         [at] = self.core.of_assignment("position", [partition])
         deadline = self.core.deadline(timeout)
-        while at not in (found := self.core.consumed()):
+        while at not in (found := self.core.consumed(at)):
             self.core.advance()
             await self.core.fetcher.wait_for_positions([at], deadline)
         return found[at].offset
@@ -310,7 +307,7 @@ class Consumer:
         fetched, known = self.core.fetcher.position(at), self.core.fetcher.lag(at)
         if fetched is None or known is None:
             return None
-        return known + fetched - self.core.consumed()[at].offset
+        return known + fetched - self.core.consumed(at)[at].offset
 
     # Look-ups
 
@@ -329,17 +326,16 @@ class Consumer:
     async def offsets_for_times(
         self, times: GivenTimes, timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record of each partition from a time on (ms since 1970); None if none is.
+        """The first record of each partition from a time on; None if none is.
 
-        :raises InputError: a time is negative
+        It has ``offset``, ``timestamp`` and ``leader_epoch``.
+
+        :param times: ms since 1970, whole numbers, such as ``{("orders", 0): 1700000000000}``
+        :raises InputError: a time is no such number
         :raises UnknownTopic: there is no such partition
         :raises TimedOut: not all leaders have answered in time
         """
-        wanted = {place("offsets_for_times", at): time for at, time in times.items()}
-        for at, time in wanted.items():
-            if time < 0:
-                raise InputError(f"offsets_for_times: {time} of {at} is before 1970")
-        return await self._list(wanted, timeout)
+        return await self._list(argument.times(times), timeout)
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
         """The numbers of a topic's partitions; none if there is no such topic."""
@@ -414,6 +410,14 @@ class Consumer:
         """
         await self.core.close(timeout)
 
+    def __repr__(self) -> str:
+        return f"<rota.Consumer {self.core}>"
+
+    def __del__(self) -> None:
+        core: Core | None = getattr(self, "core", None)
+        if core is not None:
+            core.abandon()
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -424,30 +428,3 @@ class Consumer:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-def check_poll(timeout: float, max_records: int | None = None) -> None:
-    """:raises InputError: so long cannot be waited, or nothing is wanted"""
-    if not timeout >= 0:
-        raise InputError(f"poll: timeout {timeout} is less than no time")
-    if max_records is not None and max_records < 1:
-        raise InputError(f"poll: max_records {max_records} is less than one record")
-
-
-def checked(offsets: GivenOffsets | None) -> Offsets | None:
-    """Offsets as an application gives them: numbers are taken, too.
-
-    :raises InputError: something else is given; names its partition
-    """
-    if offsets is None:
-        return None
-    found: dict[TopicPartition, OffsetAndMetadata] = {}
-    for partition, offset in offsets.items():
-        at = place("commit", partition)
-        if isinstance(offset, OffsetAndMetadata):
-            found[at] = offset
-        elif isinstance(offset, int):
-            found[at] = OffsetAndMetadata(offset)
-        else:
-            raise InputError(f"offset of {at}: {offset!r} is no rota.OffsetAndMetadata")
-    return found

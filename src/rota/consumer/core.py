@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import warnings
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 from rota.client.cluster import Client
 from rota.client.metadata import Metadata
 from rota.client.setting import read
+from rota.consumer.argument import Place, check_poll, place
 from rota.consumer.bell import Bell
 from rota.consumer.driver import Driver
 from rota.consumer.fetcher import Fetcher
@@ -20,20 +22,16 @@ from rota.consumer.listener import ConsumerInterceptor, Offsets
 from rota.consumer.membership import LOGGER, Caller, Membership, in_listener, told
 from rota.consumer.record import Records
 from rota.consumer.topics import Topics
-from rota.errors import AuthorizationFailed, Code, GroupError, InputError, Interrupted
+from rota.errors import InputError, Interrupted
 from rota.member.event import MetadataUpdated, PollBegan, PollEnded, Unsubscribed
-from rota.member.refusal import code_name
 from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import FetchOffsetsReply
-from rota.model.request import FetchOffsets
-from rota.model.text import shortened
 from rota.model.topic import TopicPartition
 
 FOREVER = float("inf")
 POLL_TIMEOUT = 1.0
+SUSPICIOUS = 100.0
+"""Seconds of a poll that may have been meant as milliseconds, as in other clients."""
 T = TypeVar("T")
-Place = tuple[str, int]
-"""A :class:`TopicPartition`, or a pair like it."""
 
 
 class Core:
@@ -66,12 +64,19 @@ class Core:
                 self.bell.ring,
             )
             self.membership = Membership(
-                driver, self.fetcher, settings.interceptors, call, self.topics.want
+                driver,
+                self.fetcher,
+                settings.interceptors,
+                call,
+                want_metadata=self.topics.want,
+                wake=self.bell.ring,
             )
         self.flow = Flow()
         self.is_subscribed = False
         self.assigned: frozenset[TopicPartition] = frozenset()
         """By the application itself."""
+        self._owned: tuple[tuple[TopicPartition, ...], frozenset[TopicPartition]] = (), frozenset()
+        """By the group, as the member has it and as a set."""
         self._commit_due = 0
         """When the next automatic commit of such an assignment is due, in the driver's time."""
         self._is_polling = False
@@ -79,6 +84,7 @@ class Core:
         """Only what a listener does while the consumer says good-bye is still allowed."""
         self.is_closed = False
         self._is_interrupted = False
+        self._is_warned = False
         self._is_leaving = False
         """``unsubscribe`` was called, and the group is not left yet."""
 
@@ -89,7 +95,12 @@ class Core:
         """What is read now."""
         if not self.is_subscribed or self.membership is None:
             return self.assigned
-        return frozenset(self.membership.driver.machine.assignment)
+        owned, found = self._owned
+        current = self.membership.driver.machine.assignment
+        if current is not owned:  # made once for each assignment: some have thousands
+            found = frozenset(current)
+            self._owned = current, found
+        return found
 
     def assign(self, wanted: frozenset[TopicPartition]) -> None:
         """Reads these, by the application's own will."""
@@ -161,11 +172,15 @@ class Core:
     async def fill_with_batches(self, timeout: float) -> None:
         """Fills the flow with columns, unless some are left there."""
         if not self.flow.has_batches:
+            self._give_back()
             await self._poll(timeout, _nothing, self._take_batches)
 
     def fill_with_batches_now(self) -> bool:
         """The same without a loop, if it can be done at once."""
-        return self.flow.has_batches or self._poll_now(_nothing, self._take_batches)
+        if self.flow.has_batches:
+            return True
+        self._give_back()
+        return self._poll_now(_nothing, self._take_batches)
 
     def _most(self, max_records: int | None) -> int:
         return self.settings.read.max_records if max_records is None else max_records
@@ -187,7 +202,7 @@ class Core:
                     prepare()
                     if self._take_in_poll(take):
                         return True
-                    if loop.time() >= deadline:
+                    if loop.time() >= deadline or self.is_closing:
                         return False
                     await self.bell.wait(deadline, self._is_due)
             finally:
@@ -213,9 +228,7 @@ class Core:
         meanwhile: it may be that a partition is to be withheld, or another's.
         """
         with self.lock():
-            if self.membership is not None and self.membership.is_due:
-                return False
-            if not take():
+            if not self._may_take() or not take():
                 return False
             self._tell_poll(PollEnded())
             return True
@@ -233,12 +246,12 @@ class Core:
             self.flow.fill(Records({}))
 
     def _give_back(self) -> None:
+        """What is left comes again, in the other form. Before a poll: it may revoke something."""
         for at, offset in self.flow.unread().items():
             self.fetcher.seek(at, offset)
         self.flow.fill(Records({}))
 
     def _take_batches(self) -> bool:
-        self._give_back()  # records that a loop has left come again, as columns
         return bool(self.fetcher.take_batches(self.flow.fill_with_batches))
 
     def _intercept(self) -> None:
@@ -267,6 +280,16 @@ class Core:
         return self._is_interrupted or (membership is not None and membership.has_commit_news)
 
     # Inside
+
+    def check_poll(self, timeout: float, max_records: int | None = None) -> None:
+        """Looks at what a poll is given.
+
+        :raises InputError: it makes no sense
+        """
+        check_poll(timeout, max_records)
+        if timeout >= SUSPICIOUS and not self._is_warned:
+            self._is_warned = True
+            LOGGER.warning("poll(timeout=%s) waits so many seconds, not milliseconds", timeout)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -300,8 +323,13 @@ class Core:
         self.topics.advance()
         self.fetcher.advance()
 
+    def _may_take(self) -> bool:
+        membership = self.membership
+        return membership is None or not (membership.is_due or membership.is_listening)
+
     def _is_due(self) -> bool:
-        return self.fetcher.has_records or self._is_due_but_for_records()
+        has_records = self.fetcher.has_records and self._may_take()
+        return has_records or self.is_closing or self._is_due_but_for_records()
 
     def _is_due_but_for_records(self) -> bool:
         membership = self.membership
@@ -379,37 +407,21 @@ class Core:
         if self.is_subscribed and self.membership is not None:
             self.membership.driver.tell(MetadataUpdated(metadata.cluster()))
 
-    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The positions after what was handed out, of what is this consumer's."""
+    def consumed(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The positions after what was handed out, of what is this consumer's; of these alone, if
+        some are named.
+        """
         mine = self.assignment
-        positions = {at: each for at, each in self.fetcher.consumed().items() if at in mine}
+        positions = {at: each for at, each in self.fetcher.consumed(*only).items() if at in mine}
         self.flow.correct(positions)
         return positions
 
     async def fetch_committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has stored.
-
-        :raises AuthorizationFailed: no permission for the group
-        :raises GroupError: its coordinator refuses
-        """
-        membership, member = self.membership, self.settings.member
-        assert membership is not None
-        assert member is not None
-        request = FetchOffsets(
-            group=member.group,
-            partitions=tuple(partitions),
-            stable=True,  # what an open transaction is about to commit is waited for (KIP-447)
-        )
-        reply = await membership.driver.ask(request, timeout=timeout)
-        assert isinstance(reply, FetchOffsetsReply)
-        if reply.code == Code.GROUP_AUTHORIZATION_FAILED:
-            raise AuthorizationFailed(reply.code, f"no permission for group {member.group}")
-        if reply.code != Code.NONE:
-            text = f"offsets of group {member.group}: refused with {code_name(reply.code)}"
-            raise GroupError(text, reply.code)
-        return dict(reply.offsets)
+        """What the group has stored."""
+        assert self.membership is not None
+        return await self.membership.fetch_committed(tuple(partitions), timeout)
 
     def _commit_if_due(self) -> None:
         """Kafka commits automatically for assigned partitions, too."""
@@ -422,12 +434,16 @@ class Core:
             if not is_first:
                 self._commit_assigned()
 
+    @property
+    def _commits_assigned(self) -> bool:
+        member = self.settings.member
+        return bool(self.assigned) and member is not None and member.auto_commit
+
     def _commit_assigned(self) -> None:
-        member, membership = self.settings.member, self.membership
-        if member is not None and membership is not None and member.auto_commit:
+        if self._commits_assigned and self.membership is not None:
             positions = self.consumed()
-            if self.assigned and positions:
-                membership.commit_async(positions, None)
+            if positions:
+                self.membership.commit_async(positions, None)
 
     def interrupt(self) -> None:
         """Ends what is waited for, from any thread."""
@@ -444,7 +460,8 @@ class Core:
         if in_listener():
             raise InputError("close: not inside a listener: the group waits for its return")
         self.is_closing = True
-        self.flow.stop()  # not drained: the last commit covers what was handed out
+        self.bell.ring()  # for a poll that waits in another task
+        self.flow.stop()  # positions stay: the last commit covers what was handed out
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._set_closed)
             for interceptor in self.settings.interceptors:
@@ -460,11 +477,29 @@ class Core:
         self.is_closed = True
         self.assigned = frozenset()
 
+    def abandon(self) -> None:
+        """Nobody can use the consumer any more. If it is not closed, at least its thread ends:
+        else a member would live on that nobody polls.
+        """
+        if self.is_closing or self.home.is_forked or not (self.is_subscribed or self.assigned):
+            return
+        warnings.warn(f"unclosed consumer {self}", ResourceWarning, stacklevel=3)
+        if self.membership is not None:
+            self.membership.driver.stop(0)
+
+    def __str__(self) -> str:
+        member = self.settings.member
+        group = "without a group" if member is None else f"of group {member.group!r}"
+        if self.is_closed:
+            return f"{group}, closed"
+        return f"{group}, {len(self.assignment)} partitions"
+
     async def _say_goodbye(self, membership: Membership, timeout: float) -> None:
-        if not membership.driver.is_started:
+        commits = self._commits_assigned and bool(self.consumed())
+        if not (membership.driver.is_started or commits):
             return
         until = membership.driver.now() + int(timeout * 1000)
-        if self.assigned and self.settings.member and self.settings.member.auto_commit:
+        if commits:
             membership.begin_commit(None, until)
         membership.begin_close(until)
         error: Exception | None = None
@@ -481,21 +516,6 @@ class Core:
                     await self.bell.wait(deadline, lambda: membership.is_due)
         if error is not None:
             raise error
-
-
-def place(name: str, given: object) -> TopicPartition:
-    """A partition as an application names it, in a call.
-
-    :raises InputError: it is none
-    """
-    match given:
-        case (str(topic), int(number)):
-            return TopicPartition(topic, number)
-        case _:
-            raise InputError(
-                f"{name}: {shortened(repr(given))[1:-1]} is no partition: give "
-                "rota.TopicPartition(topic, number), or a pair like it"
-            )
 
 
 def _closing(interceptor: ConsumerInterceptor) -> Callable[[None], None]:

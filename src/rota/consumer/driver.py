@@ -4,7 +4,8 @@ go on whatever the application does.
 Two threads give events to the machine, one at a time: the application's (it polls, commits,
 closes) and the driver's (answers and timers). What the machine wants done is carried out by
 whose duty it is. What is the application's waits in an inbox, for listeners and callbacks run in
-the application's own calls, and only there.
+the application's own calls, and only there. The strategy of a leader, which may take long, runs in
+a third thread that lives as long as it does, without the machine's lock.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import assert_never
 
 from rota.assignors.interface import Assignor
+from rota.client.retry import spread
 from rota.consumer.alarm import Alarm
 from rota.consumer.home import Home
 from rota.consumer.link import Link, now_ms
+from rota.consumer.shield import Shield
 from rota.consumer.thread import LoopThread
-from rota.errors import RotaError
+from rota.consumer.worker import Worker
+from rota.errors import RotaError, StrategyFailed
 from rota.member.event import (
+    AssignmentMade,
     CallInterceptors,
     CallListener,
     Command,
@@ -31,7 +37,10 @@ from rota.member.event import (
     FindCoordinator,
     FinishCommit,
     Finished,
+    MakeAssignment,
     Note,
+    PollBegan,
+    PollEnded,
     Raise,
     RequestMetadata,
     RunCallback,
@@ -42,6 +51,7 @@ from rota.member.event import (
     TimerFired,
     Withhold,
 )
+from rota.member.leader import make
 from rota.member.machine import Machine
 from rota.model.client import ClientConfig
 from rota.model.config import MemberConfig
@@ -51,6 +61,7 @@ from rota.model.request import Request
 from rota.model.topic import TopicPartition
 
 LOGGER = logging.getLogger("rota.consumer")
+POLLS = frozenset({PollBegan, PollEnded})
 STOP_TIMEOUT = 5.0
 """Seconds that the thread has to end."""
 
@@ -76,7 +87,9 @@ class Driver:
         """Held while the machine works. Who takes records and tells of it does both under it."""
         self.inbox: deque[Command] = deque()
         """What the application has to do, in this order."""
-        self.machine = Machine(member, assignors, consumed)
+        self.machine = Machine(
+            member, assignors, consumed, spread=lambda pause: round(spread(pause))
+        )
         """To be read under the lock; told by :meth:`tell` alone."""
         self._client_config = client
         self._member = member
@@ -85,9 +98,15 @@ class Driver:
         self._alarm = Alarm(self._fire)
         self._outgoing: deque[FindCoordinator | Send] = deque()
         self._is_pumping = False
+        self._worker = Worker(f"rota-{member.group}-assign")
         self._thread: LoopThread | None = None
         self._link: Link | None = None
         self._is_stopped = False
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+        return self._member.group
 
     def now(self) -> int:
         """The machine's time, in milliseconds since some moment."""
@@ -102,6 +121,15 @@ class Driver:
         :raises RotaError: this process is a fork of the consumer's own
         """
         self._home.check()
+        if type(event) in POLLS:
+            with self.lock:
+                if self.machine.is_calm:  # often, and nothing is lost if it is cut
+                    self._tell(event)
+                    return
+        with Shield():
+            self._tell(event)
+
+    def _tell(self, event: Event) -> None:
         with self.lock:
             told = len(self.inbox)
             for command in self.machine.handle(event, now_ms()):
@@ -120,8 +148,10 @@ class Driver:
             case FindCoordinator() | Send():
                 self._outgoing.append(command)
                 if not self._is_pumping:
-                    self._is_pumping = True
                     self._started().call(self._pump)
+                    self._is_pumping = True  # it waits for the lock before it takes this back
+            case MakeAssignment():
+                self._worker.give(partial(self._make, command))
             case Note(text, warns):
                 level = logging.WARNING if warns else logging.INFO
                 LOGGER.log(level, "group %r: %s", self._member.group, text)
@@ -170,6 +200,7 @@ class Driver:
         What has to be said to the group has been said: see :class:`~rota.member.event.CloseAsked`.
         """
         self._is_stopped = True
+        self._worker.drop()
         thread = self._thread
         if thread is None or self._home.is_forked:
             return
@@ -196,6 +227,18 @@ class Driver:
                 raise RotaError("the consumer was closed meanwhile") from None
             raise
 
+    # In the worker's thread
+
+    def _make(self, command: MakeAssignment) -> None:
+        try:
+            made = make(command)
+        except BaseException as error:  # noqa: BLE001 (the group waits for an answer)
+            failed = StrategyFailed(f"strategy {command.assignor.name!r} failed: {error!r}")
+            failed.__cause__ = error
+            made = AssignmentMade(command.number, error=failed)
+        if not self._is_stopped:
+            self._told(made)
+
     # In the thread's loop
 
     def _open(self) -> None:
@@ -209,7 +252,8 @@ class Driver:
         """Sends what is to be sent, in order."""
         link = self._link
         assert link is not None, "opened before all else"
-        self._is_pumping = False  # first: what is put behind it now is sent, or pumps again
+        with self.lock:
+            self._is_pumping = False  # first: what is put behind it now is sent, or pumps again
         while self._outgoing:
             command = self._outgoing.popleft()
             match command:

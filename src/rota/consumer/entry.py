@@ -81,6 +81,9 @@ class Entry:
 
     partition: TopicPartition
     stamp: int
+    """Of what waits: all that has another one is of the past."""
+    turn: int
+    """They are asked for in this order: who got something goes to the end."""
     stage: Stage = Stage.COMMITTED
     handed: Position | None = None
     ahead: Position | None = None
@@ -113,6 +116,10 @@ class Entry:
     def gives(self) -> bool:
         """Its records may be handed out."""
         return self.stage is Stage.READING and not self.paused and not self.withheld
+
+    def has_room(self, limit: int) -> bool:
+        """More may be fetched of it: not more bytes than that wait already."""
+        return self.buffered <= limit and not (self.drains_first and self.buffered)
 
     @property
     def checkable(self) -> bool:

@@ -67,6 +67,7 @@ class Fetcher:
             reset=_policy(config),
             backoff=client.backoff.after,
             lease=client.config.metadata_max_age / 1000,
+            warn=LOGGER.warning,
         )
         self._buffer = Buffer(
             self._positions,
@@ -100,6 +101,8 @@ class Fetcher:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """From now on these and no others; those that stay go on where they are."""
         self._positions.assign(partitions)
+        if self._metadata is not None:  # they will do, as a rule: nobody waits for newer ones
+            self._positions.lead(partial(_leader, self._metadata))
         self._restart()
 
     def withhold(self, partitions: Iterable[TopicPartition]) -> None:
@@ -141,9 +144,16 @@ class Fetcher:
         self._restart()
 
     def _restart(self) -> None:
-        self._buffer.tidy()
+        """There is something new to do: whoever waits, in whatever task, is to begin with it."""
         self._lanes.restart()
         self._changed = True
+        self._ring()
+
+    def _ring(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._wake()
 
     # What is there
 
@@ -177,9 +187,9 @@ class Fetcher:
         """
         return self._buffer.take_batches(keep)
 
-    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where what was handed out ends."""
-        return self._positions.consumed()
+    def consumed(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where what was handed out ends, of all or of these."""
+        return self._positions.consumed(*only)
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset to be handed out; None: not known yet, or not assigned."""
@@ -200,6 +210,11 @@ class Fetcher:
             return None
         end = entry.last_stable if self._config.committed_only else entry.high_watermark
         return None if end is None else max(end - entry.handed.offset, 0)
+
+    @property
+    def buffered(self) -> int:
+        """How many bytes wait, as they came from the brokers."""
+        return self._positions.buffered
 
     async def wait_for_positions(
         self, partitions: Iterable[TopicPartition], deadline: float
@@ -257,7 +272,7 @@ class Fetcher:
         self._set_timer(loop, now)
 
     def _drained(self) -> None:
-        """A partition has room: ask for more, before the next answer is decoded."""
+        """Partitions have room: ask for more, before the next answer is decoded."""
         self._changed = True
         if self._loop is None or self._closed:
             return
@@ -271,13 +286,9 @@ class Fetcher:
         self._changed = True
         if self._closed:
             return
-        self._buffer.tidy()
         self.advance()
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        if self._buffer:
-            self._wake()
+        if self._waiters or self._buffer:
+            self._ring()
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         times = [each for each in (self._positions.next_try(now), self._refresh_at) if each]
@@ -293,7 +304,7 @@ class Fetcher:
 
     def _learn(self, metadata: Metadata) -> None:
         self._metadata = metadata
-        self._positions.lead(lambda partition: _leader(metadata, partition))
+        self._positions.lead(partial(_leader, metadata))
         for topic in sorted({entry.partition.topic for entry in self._positions}):
             known = metadata.topics.get(topic)
             if known is not None and known.error and known.error not in AGAIN:
@@ -304,7 +315,7 @@ class Fetcher:
 
     def _warn(self, metadata: Metadata) -> None:
         """Says once of each partition that it is waited for: its name may be a mistake."""
-        missing = {e.partition for e in self._positions if e.leader is None}
+        missing = set(self._positions.leaderless)
         for each in sorted(missing - self._missing):
             known = metadata.topics.get(each.topic)
             if known is not None and known.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
@@ -318,12 +329,12 @@ class Fetcher:
 
     def _refresh(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         """Asks for metadata as long as somebody has no leader: less and less often."""
-        if not self._positions.leaderless():
+        if not self._positions.leaderless:
             self._refreshes, self._refresh_at = 0, 0.0
         elif now >= self._refresh_at and not self._refreshing:
             self._refreshes += 1
             self._refresh_at = now + self._client.backoff.after(self._refreshes)
-            topics = {e.partition.topic for e in self._positions if e.leader is None}
+            topics = {each.topic for each in self._positions.leaderless}
             self._lookup.spawn(loop, partial(self._ask_metadata, topics), ())
 
     async def _ask_metadata(self, topics: set[str]) -> None:

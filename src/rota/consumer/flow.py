@@ -8,6 +8,7 @@ Ctrl-C, an interceptor) is there for the next call.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
@@ -88,8 +89,10 @@ class Flow:
         return found
 
     def stop(self) -> None:
-        """Hands out no more; positions stay behind what was handed out."""
-        self.rest = iter(())
+        """Hands out no more, to a loop that is under way neither; positions stay behind what was
+        handed out.
+        """
+        deque(self.rest, maxlen=0)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """What is left of these is not handed out: the application reads elsewhere."""

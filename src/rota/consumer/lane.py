@@ -18,7 +18,7 @@ from rota.client.connection import Connection
 from rota.client.fetch import Fetch, Fetched, Wanted, request
 from rota.consumer.buffer import Buffer
 from rota.consumer.entry import Ticket, Want
-from rota.consumer.lookup import Lookup
+from rota.consumer.lookup import LOGGER, Lookup
 from rota.consumer.position import Positions
 from rota.consumer.reach import reach
 from rota.consumer.verdict import Verdict
@@ -183,8 +183,7 @@ class Lanes:
         ``fetch.max.bytes``; a partition's worth at least.
         """
         config = self._config
-        brokers = len({entry.leader.node for entry in self._positions if entry.leader is not None})
-        share = config.fetch_max_bytes // (len(LANES) * max(brokers, 1))
+        share = config.fetch_max_bytes // (len(LANES) * max(self._positions.brokers, 1))
         return min(max(share, config.max_partition_bytes), config.fetch_max_bytes)
 
     def _wanted(self, want: Want) -> Wanted:
@@ -212,7 +211,12 @@ class Lanes:
             failure = error if isinstance(error, Exception) else Unreachable(str(error))
             self._lookup.failed(tickets.values(), failure, loop.time())
         else:
-            self._take_in(loop.time(), lane, fetch.parse(future.result()), tickets)
+            everyone = list(tickets.values())
+            try:
+                self._take_in(loop.time(), lane, fetch.parse(future.result()), tickets)
+            except Exception as flaw:  # noqa: BLE001 or nobody would ask for the rest again
+                LOGGER.exception("an answer of broker %d cannot be taken in", lane.node)
+                self._lookup.failed(everyone, flaw, loop.time())
         self._done()
 
     def _take_in(
@@ -225,7 +229,9 @@ class Lanes:
         """Keeps what is to be handed out or raised."""
         seen = set()
         for answer in answers:
-            ticket = tickets.pop(answer.partition)
+            ticket = tickets.pop(answer.partition, None)
+            if ticket is None:
+                continue  # told of twice: the first counts
             found, error = self._positions.fetched(ticket, answer, reach(answer), now)
             seen.add(found)
             if error is not None:

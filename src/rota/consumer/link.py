@@ -12,19 +12,17 @@ from typing import Any
 from rota.client.cluster import Client
 from rota.client.connection import Connection
 from rota.client.group import MOST, from_wire, least, to_wire
-from rota.client.retry import Backoff
+from rota.client.retry import Backoff, hopeless
 from rota.client.version import api_name
 from rota.consumer.complaint import Complaint
 from rota.errors import (
     Code,
     GroupError,
     InputError,
-    NotKafka,
     Refused,
     RotaError,
     TimedOut,
     Unreachable,
-    Untrusted,
 )
 from rota.member.event import (
     Answered,
@@ -56,6 +54,9 @@ MOVED = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 FIRST_SEARCH = 2.0
 """Seconds until the first search is given up, and told; the next ones take longer."""
 
+LONGEST_TRACE = 600
+"""Characters of a request or reply that the log is told at most."""
+
 LOGGER = logging.getLogger("rota.consumer")
 
 
@@ -70,7 +71,7 @@ class Link:
         self._config = config
         self._group = group
         self._tell = tell
-        self._client = Client(config)
+        self._client = Client(config, quiet=True)  # the complaint below tells, or the error
         self._search: asyncio.Task[None] | None = None
         self._others: set[asyncio.Task[None]] = set()
         """A task that nobody holds may be collected before it is done."""
@@ -112,6 +113,7 @@ class Link:
         else:
             self._failures = 0
             self._complaint.settle()
+            LOGGER.debug("group %r: its coordinator is %s", self._group, self._connection.name)
             self._tell(CoordinatorFound())
 
     def send(self, number: int, request: Request) -> None:
@@ -123,6 +125,7 @@ class Link:
         if isinstance(request, Leave) and self._waits:
             self._run(self._leave_group(number, request, connection))
             return
+        self._trace(f"number {number} goes to {connection.name}", request)
         api, message = to_wire(request)
         try:
             _check_version(connection, api, request)
@@ -191,7 +194,14 @@ class Link:
             self._tell(RequestFailed(number))  # else the member would wait for ever
             raise
         else:
+            self._trace(f"number {number} is answered", reply)
             self._tell(Answered(number, reply))
+
+    def _trace(self, what: str, about: Request | Reply) -> None:
+        if LOGGER.isEnabledFor(logging.DEBUG):
+            text = str(about)  # a large group's has megabytes
+            text = text if len(text) <= LONGEST_TRACE else f"{text[:LONGEST_TRACE]} ..."
+            LOGGER.debug("group %r: %s: %s", self._group, what, text)
 
     def _fail(self, number: int, error: RotaError) -> None:
         if is_final(error):
@@ -258,11 +268,9 @@ class Link:
             connection.close()
 
 
-def is_final(error: Exception) -> bool:
+def is_final(error: RotaError) -> bool:
     """Would the same happen again and again? Then the application must know."""
-    if isinstance(error, NotKafka):
-        return error.certain
-    return isinstance(error, (Refused, Untrusted, InputError, GroupError))
+    return isinstance(error, GroupError) or hopeless(error)
 
 
 def _check_version(connection: Connection, api: Api, request: Request) -> None:

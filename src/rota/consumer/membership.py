@@ -7,6 +7,7 @@ in the application's own thread, and only there.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import itertools
 import logging
@@ -22,6 +23,7 @@ from rota.consumer.listener import (
     Offsets,
     RebalanceListener,
 )
+from rota.errors import AuthorizationFailed, Code, GroupError
 from rota.member.event import (
     CallInterceptors,
     CallListener,
@@ -37,6 +39,10 @@ from rota.member.event import (
     SetAssignment,
     Withhold,
 )
+from rota.member.refusal import code_name
+from rota.model.offset import OffsetAndMetadata
+from rota.model.reply import FetchOffsetsReply
+from rota.model.request import FetchOffsets
 from rota.model.topic import TopicPartition
 
 LOGGER = logging.getLogger("rota.consumer")
@@ -63,13 +69,15 @@ class Reader(Protocol):
 class Membership:
     """Carries out the commands that are the application's to carry out."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, what it stands between
         self,
         driver: Driver,
         reader: Reader,
         interceptors: Sequence[ConsumerInterceptor],
         call: Caller,
+        *,
         want_metadata: Callable[[tuple[str, ...] | None], None],
+        wake: Callable[[], None],
     ) -> None:
         self.driver = driver
         self._call = call
@@ -79,16 +87,24 @@ class Membership:
         self._reader = reader
         self._interceptors = interceptors
         self._want_metadata = want_metadata
+        self._wake = wake
         self._numbers = itertools.count(1)
         self._callbacks: dict[int, CommitCallback | None] = {}
         self._ended: dict[int, Exception | None] = {}
         """Synchronous commits that are over."""
         self._errors: list[Exception] = []
+        self._listening: asyncio.Future[None] | None = None
+        """The call of the listener that is under way, or was last."""
 
     @property
     def is_due(self) -> bool:
         """Something waits to be done."""
         return bool(self.driver.inbox)
+
+    @property
+    def is_listening(self) -> bool:
+        """The listener is at work: what it was told of is not read before it is done."""
+        return self._listening is not None and not self._listening.done()
 
     @property
     def has_commit_news(self) -> bool:
@@ -146,6 +162,7 @@ class Membership:
         """Is this commit over?
 
         :raises GroupError: it is, and nothing was stored
+        :raises TimedOut: it was not stored in time
         """
         if number not in self._ended:
             return False
@@ -153,6 +170,32 @@ class Membership:
         if error is not None:
             raise error
         return True
+
+    async def fetch_committed(
+        self, partitions: tuple[TopicPartition, ...], timeout: float | None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has stored.
+
+        :raises AuthorizationFailed: no permission for the group, or for a topic
+        :raises GroupError: its coordinator refuses
+        """
+        group = self.driver.group
+        # stable: what an open transaction is about to commit is waited for (KIP-447)
+        request = FetchOffsets(group=group, partitions=partitions, stable=True)
+        reply = await self.driver.ask(request, timeout=timeout)
+        assert isinstance(reply, FetchOffsetsReply)
+        if reply.code == Code.GROUP_AUTHORIZATION_FAILED:
+            raise AuthorizationFailed(reply.code, f"no permission for group {group}")
+        if reply.code != Code.NONE:
+            text = f"offsets of group {group}: refused with {code_name(reply.code)}"
+            raise GroupError(text, reply.code)
+        for at, code in reply.codes.items():
+            if code == Code.TOPIC_AUTHORIZATION_FAILED:
+                raise AuthorizationFailed(code, f"no permission to read topic {at.topic}")
+            if code != Code.NONE:
+                text = f"the committed offset of {at}: refused with {code_name(code)}"
+                raise GroupError(text, code)
+        return dict(reply.offsets)
 
     def begin_close(self, until_ms: int | None) -> None:
         """The member says good-bye; :attr:`is_finished` says when it has."""
@@ -180,15 +223,22 @@ class Membership:
                 raise AssertionError(f"not for the application: {command!r}")
 
     async def _call_listener(self, command: CallListener) -> None:
+        """In a task of its own: a poll that is cancelled does not end the listener in the middle;
+        the next one waits for it.
+        """
+        self._listening = asyncio.ensure_future(self._listen(command))
+        self._listening.add_done_callback(lambda _: self._wake())
+        await asyncio.shield(self._listening)
+
+    async def _listen(self, command: CallListener) -> None:
         method = getattr(self.listener, command.call.value)
         error: Exception | None = None
-        before = _in_listener.set(True)
+        _in_listener.set(True)
         try:
             await self._call(partial(_called_in_listener, method, command.partitions))
         except Exception as raised:  # noqa: BLE001 (an application's code may raise anything)
             error = raised
-        finally:  # also if it was cancelled: the group must not wait for it
-            _in_listener.reset(before)
+        finally:  # also after a Ctrl-C in it: the group must not wait for ever
             self.driver.tell(ListenerReturned(command.call_id, error))
 
     def _tell(self, command: CommitNews) -> None:

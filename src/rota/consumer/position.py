@@ -33,9 +33,11 @@ from rota.consumer.entry import (
     Ticket,
     Want,
 )
+from rota.consumer.schedule import Schedule
 from rota.consumer.verdict import (
     Verdict,
     fetch_error,
+    lost,
     missing,
     out_of_range,
     truncated,
@@ -44,6 +46,10 @@ from rota.consumer.verdict import (
 from rota.errors import Code, RotaError
 from rota.model.offset import NO_EPOCH, NO_OFFSET, OffsetAndMetadata
 from rota.model.topic import TopicPartition
+
+
+def ignore(_: str) -> None:
+    """Nobody wants to know."""
 
 
 class Positions:
@@ -55,6 +61,7 @@ class Positions:
         reset: int | Callable[[], int] | None,
         backoff: Callable[[int], float],
         lease: float,
+        warn: Callable[[str], None] = ignore,
     ) -> None:
         """How positions are found.
 
@@ -62,26 +69,40 @@ class Positions:
             function that gives a timestamp (``by_duration``), None if that is an error
         :param backoff: the pause after so many failures in a row
         :param lease: how long to read from a replica that the leader has named
+        :param warn: told why records come again, or never
         """
         self._reset = reset
         self._backoff = backoff
         self._lease = lease
+        self._warn = warn
         self._entries: dict[TopicPartition, Entry] = {}
-        self._turns: dict[TopicPartition, Entry] = {}
-        """The same, in the order in which they are asked for: who got something goes to the end."""
+        self._schedule = Schedule()
+        self._leaderless: dict[TopicPartition, Entry] = {}
+        self._brokers: int | None = None
+        """Counted when somebody asks, and kept."""
         self._tickets = NO_TICKET
+        self.buffered = 0
+        """Bytes that wait, of all partitions."""
+        self.changes = 0
+        """Goes up when something that waits may be of the past now, or be handed out again."""
 
     # The application's side
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """From now on these and no others; those that stay go on where they are."""
         old = self._entries
-        entries = {each: old.get(each) or self._new(each) for each in partitions}
-        for entry in entries.values():
-            entry.withheld = False
-        kept = {name: entry for name, entry in self._turns.items() if name in entries}
-        self._turns = kept | entries
-        self._entries = entries
+        self._entries = {each: old.get(each) or self._new(each) for each in partitions}
+        for name, entry in old.items():
+            if name not in self._entries:
+                self._schedule.drop(entry)
+                self._leaderless.pop(name, None)
+                self.buffered -= entry.buffered
+        for entry in self._entries.values():
+            if entry.withheld:
+                entry.withheld = False
+                self._schedule.touch(entry)
+        self._brokers = None
+        self.changes += 1
 
     def withhold(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out nothing of these; the next assignment ends it."""
@@ -91,7 +112,11 @@ class Positions:
 
     def pause(self, partition: TopicPartition, paused: bool) -> None:
         """Fetch no more of it and keep what there is, or go on."""
-        self._entries[partition].paused = paused
+        entry = self._entries[partition]
+        entry.paused = paused
+        if not paused:
+            self._schedule.touch(entry)
+            self.changes += 1
 
     def seek(self, partition: TopicPartition, position: Position) -> None:
         """Read on there; with an epoch, after a look whether it still is the same log."""
@@ -114,11 +139,15 @@ class Positions:
         """What is known of a partition; None if it is not assigned."""
         return self._entries.get(partition)
 
-    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where what was handed out ends. May be asked for from another thread."""
+    def consumed(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where what was handed out ends, of all or of these. May be asked for from another
+        thread.
+        """
+        known = self._entries
+        entries = [known[each] for each in only if each in known] if only else list(known.values())
         return {
             entry.partition: OffsetAndMetadata(handed.offset, "", handed.epoch)
-            for entry in list(self._entries.values())
+            for entry in entries
             if (handed := entry.handed) is not None
         }
 
@@ -130,7 +159,9 @@ class Positions:
             leader = leader_of(entry.partition)
             if leader is None or leader == entry.leader:
                 continue
-            entry.leader, entry.replica = leader, None
+            entry.leader, entry.replica, self._brokers = leader, None, None
+            self._leaderless.pop(entry.partition, None)
+            self._schedule.touch(entry)
             if entry.stage is not Stage.COMMITTED:  # that is asked of the coordinator
                 entry.ticket, entry.failures, entry.retry_at = NO_TICKET, 0, 0.0
             if entry.stage is Stage.READING and entry.checkable:
@@ -138,13 +169,12 @@ class Positions:
 
     def uncommitted(self, now: float) -> tuple[Ticket, ...]:
         """Those whose committed offset is to be asked for."""
-        ready = [entry for entry in self._due(Stage.COMMITTED, now) if not entry.withheld]
-        return tuple([self._ask(entry) for entry in ready])
+        return tuple([self._ask(entry) for entry in self._schedule.take(Stage.COMMITTED, now)])
 
     def unset(self, now: float) -> dict[int, dict[Ticket, Look]]:
         """By leader, those whose offset is to be looked for, by a timestamp."""
         found: dict[int, dict[Ticket, Look]] = {}
-        for entry in self._due(Stage.RESET, now):
+        for entry in self._schedule.take(Stage.RESET, now):
             if entry.leader is not None:
                 look = Look(LATEST if entry.asks_end else entry.target, entry.leader.epoch)
                 found.setdefault(entry.leader.node, {})[self._ask(entry)] = look
@@ -153,7 +183,7 @@ class Positions:
     def unchecked(self, now: float) -> dict[int, dict[Ticket, Look]]:
         """By leader, those to be validated: the epoch that was read last, and the leader's."""
         found: dict[int, dict[Ticket, Look]] = {}
-        for entry in self._due(Stage.VALIDATION, now):
+        for entry in self._schedule.take(Stage.VALIDATION, now):
             leader, ahead = entry.leader, entry.ahead
             if leader is not None and ahead is not None and ahead.epoch is not None:
                 check = Look(ahead.epoch, leader.epoch)
@@ -167,14 +197,13 @@ class Positions:
         :param limit: of whom more bytes wait than this, no more is fetched
         """
         found: dict[int, list[Want]] = {}
-        for entry in self._turns.values():
-            if entry.ticket or entry.leader is None or not entry.gives or entry.retry_at > now:
+        for node in self._schedule.brokers(now):
+            if node in busy:
                 continue
-            if entry.buffered > limit or (entry.drains_first and entry.buffered):
-                continue
-            node = self._node(entry, entry.leader, now)
-            if node not in busy:
-                found.setdefault(node, []).append(self._want(entry))
+            ready = [e for e in self._schedule.take(node, now) if e.has_room(limit)]
+            if ready:
+                ready.sort(key=_turn)
+                found[node] = [self._want(entry) for entry in ready]
         return found
 
     def holds(self, ticket: Ticket) -> bool:
@@ -182,14 +211,22 @@ class Positions:
         entry = self._entries.get(ticket.partition)
         return entry is not None and entry.ticket == ticket.number
 
-    def leaderless(self) -> bool:
-        """Somebody waits for new metadata."""
-        return any(entry.leader is None for entry in self._entries.values())
+    @property
+    def leaderless(self) -> Collection[TopicPartition]:
+        """Those that wait for new metadata."""
+        return self._leaderless.keys()
+
+    @property
+    def brokers(self) -> int:
+        """How many lead what is assigned."""
+        if self._brokers is None:
+            leaders = [entry.leader for entry in self._entries.values()]
+            self._brokers = len({each.node for each in leaders if each is not None})
+        return self._brokers
 
     def next_try(self, now: float) -> float | None:
         """When a pause after a failure ends."""
-        times = [each.retry_at for each in self._entries.values() if each.retry_at > now]
-        return min(times, default=None)
+        return self._schedule.next_try(now)
 
     # Answers
 
@@ -210,7 +247,10 @@ class Positions:
         if committed is not None:
             self._start(entry, Position(committed.offset, committed.leader_epoch))
             return None
-        return self._by_policy(entry, missing([entry.partition]))
+        if self._reset is None:
+            return self._fail(entry, missing([entry.partition]))
+        self._look_by_policy(entry, self._reset)
+        return None
 
     def found_offset(self, ticket: Ticket, listed: ListedOffset | None, now: float) -> None:
         """The offset of what was looked for; None: no record is as young as that.
@@ -250,8 +290,10 @@ class Positions:
             again = handed.epoch is not None and handed.epoch != ahead.epoch
             self._move(entry, Stage.VALIDATION if again else Stage.READING)
             return None
+        problem = truncated(entry.partition, handed, found)
         if self._reset is None:
-            return self._fail(entry, truncated(entry.partition, handed, found))
+            return self._fail(entry, lost(problem))
+        self._warn(f"{problem}; it is read on there")
         entry.handed = entry.ahead = Position(found.end, found.epoch)
         self._move(entry, Stage.READING)
         return None
@@ -274,8 +316,9 @@ class Positions:
             return Verdict.NOTHING, None
         entry.ahead = reach.position
         entry.buffered += len(answer.records)
+        self.buffered += len(answer.records)
         entry.drains_first = not reach.sound
-        self._turns[entry.partition] = self._turns.pop(entry.partition)
+        entry.turn = self._next()
         return Verdict.KEEP, None
 
     def hand(self, partition: TopicPartition, stamp: int, position: Position) -> None:
@@ -289,16 +332,16 @@ class Positions:
         entry = self._entries.get(partition)
         if entry is not None and entry.stamp == stamp:
             entry.buffered -= size
-
-    @property
-    def buffered(self) -> int:
-        """Bytes that wait, of all partitions."""
-        return sum([entry.buffered for entry in self._entries.values()])
+            self.buffered -= size
+            self._schedule.touch(entry)
 
     # Within
 
     def _new(self, partition: TopicPartition) -> Entry:
-        return Entry(partition, self._next())
+        entry = Entry(partition, stamp=self._next(), turn=self._next())
+        self._leaderless[partition] = entry
+        self._schedule.touch(entry)
+        return entry
 
     def _next(self) -> int:
         self._tickets += 1
@@ -309,6 +352,8 @@ class Positions:
             raise AssertionError(f"{entry.partition}: no way from {entry.stage} to {stage}")
         entry.stage = stage
         entry.ticket, entry.failures, entry.retry_at = NO_TICKET, 0, 0.0
+        self._schedule.touch(entry)
+        self.changes += 1
 
     def _start(self, entry: Entry, position: Position) -> None:
         """Reads on there, validated or not."""
@@ -322,13 +367,16 @@ class Positions:
         entry.target, entry.end, entry.asks_end = target, None, False
         self._move(entry, Stage.RESET)
 
-    def _by_policy(self, entry: Entry, error: RotaError) -> RotaError | None:
-        """Nothing says where to read on: but perhaps there is a policy."""
-        reset = self._reset
-        if reset is None:
-            return self._fail(entry, error)
-        self._look_for(entry, reset if isinstance(reset, int) else reset())
+    def _by_policy(self, entry: Entry, problem: str) -> RotaError | None:
+        """There is nothing to read on at: but perhaps there is a policy."""
+        if self._reset is None:
+            return self._fail(entry, lost(problem))
+        self._warn(f"{problem}; it is read on as auto.offset.reset says")
+        self._look_by_policy(entry, self._reset)
         return None
+
+    def _look_by_policy(self, entry: Entry, reset: int | Callable[[], int]) -> None:
+        self._look_for(entry, reset if isinstance(reset, int) else reset())
 
     def _fail(self, entry: Entry, error: RotaError) -> RotaError:
         self._drop_buffer(entry)
@@ -336,16 +384,11 @@ class Positions:
         return error
 
     def _drop_buffer(self, entry: Entry) -> None:
+        self.buffered -= entry.buffered
+        self.changes += 1
         entry.stamp, entry.buffered = self._next(), 0
         entry.ahead = entry.handed
         entry.drains_first = False
-
-    def _due(self, stage: Stage, now: float) -> list[Entry]:
-        return [
-            entry
-            for entry in self._entries.values()
-            if entry.stage is stage and not entry.ticket and entry.retry_at <= now
-        ]
 
     def _ask(self, entry: Entry) -> Ticket:
         entry.ticket = self._next()
@@ -357,6 +400,7 @@ class Positions:
         if entry is None or entry.ticket != ticket.number:
             return None
         entry.ticket = NO_TICKET
+        self._schedule.touch(entry)
         return entry
 
     def _want(self, entry: Entry) -> Want:
@@ -364,14 +408,10 @@ class Positions:
             raise AssertionError(f"{entry.partition} is read, but nobody knows from where")
         return Want(self._ask(entry), entry.ahead.offset, entry.leader.epoch)
 
-    def _node(self, entry: Entry, leader: Leader, now: float) -> int:
-        if entry.replica is not None and entry.lease < now:
-            entry.replica = None
-        return leader.node if entry.replica is None else entry.replica
-
     def _pause(self, entry: Entry, now: float) -> None:
         entry.failures += 1
         entry.retry_at = now + self._backoff(entry.failures)
+        self._schedule.pause(entry)
 
     def _note(self, entry: Entry, answer: Fetched, now: float) -> None:
         """What an answer says beside its records."""
@@ -400,6 +440,11 @@ class Positions:
             return Verdict.NOTHING, None
         if found is Verdict.RANGE:
             start = answer.log_start if answer.log_start >= 0 else entry.log_start
-            return found, self._by_policy(entry, out_of_range(answer, start))
+            problem = out_of_range(answer, start, entry.high_watermark)
+            return found, self._by_policy(entry, problem)
         self._pause(entry, now)
         return found, fetch_error(answer.code, entry.partition, answer.fetch_offset)
+
+
+def _turn(entry: Entry) -> int:
+    return entry.turn

@@ -57,6 +57,7 @@ class PrivateLoop:
     def close(self) -> None:
         """Runs no more."""
         if not self._loop.is_closed():
+            self._loop.run_until_complete(asyncio.sleep(0))  # for what closed connections leave
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 
@@ -85,6 +86,8 @@ class PrivateLoop:
         self._loop.stop()
 
     def _run_errand(self, function: Callable[[], object], future: asyncio.Future[None]) -> None:
+        if future.done():
+            return  # who asked for it was cancelled
         try:
             _refuse_coroutine(function())
         except Exception as error:  # noqa: BLE001 (an application's code may raise anything)
@@ -93,7 +96,8 @@ class PrivateLoop:
             future.cancel()
             raise
         else:
-            future.set_result(None)
+            if not future.done():  # the function may have run the loop, and a Ctrl-C ended it there
+                future.set_result(None)
 
 
 def _refuse_coroutine(answer: object) -> None:

@@ -60,17 +60,17 @@ def missing(partitions: Sequence[TopicPartition]) -> NoOffset:
     )
 
 
-def out_of_range(answer: Fetched, start: int | None) -> NoOffset:
+def out_of_range(answer: Fetched, start: int | None, end: int | None) -> str:
     """There is no such offset."""
-    known = "" if start is None else f" (the log was last seen to begin at {start})"
-    return NoOffset(
-        Code.OFFSET_OUT_OF_RANGE,
-        f"offset {answer.fetch_offset} of {answer.partition} is out of range{known}, "
-        "and auto.offset.reset is none: seek, or set a policy",
-    )
+    seen = [
+        *([] if start is None else [f"to begin at {start}"]),
+        *([] if end is None else [f"to end before {end}"]),
+    ]
+    known = f" (the log was last seen {' and '.join(seen)})" if seen else ""
+    return f"offset {answer.fetch_offset} of {answer.partition} is out of range{known}"
 
 
-def truncated(partition: TopicPartition, handed: Position, found: EpochEnd | None) -> NoOffset:
+def truncated(partition: TopicPartition, handed: Position, found: EpochEnd | None) -> str:
     """What was read is no longer in the leader's log."""
     part = (
         f"its leader knows nothing of epoch {handed.epoch}"
@@ -78,8 +78,13 @@ def truncated(partition: TopicPartition, handed: Position, found: EpochEnd | Non
         else f"its leader's log parts from what was read at offset {found.end} of epoch "
         f"{found.epoch}"
     )
-    return NoOffset(
-        Code.OFFSET_OUT_OF_RANGE,
+    return (
         f"{partition} was truncated below offset {handed.offset}, which was read in epoch "
-        f"{handed.epoch}: {part}; auto.offset.reset is none: seek, or set a policy",
+        f"{handed.epoch}: {part}"
     )
+
+
+def lost(problem: str) -> NoOffset:
+    """Nobody says where to read on after this."""
+    text = f"{problem}; auto.offset.reset is none: seek, or set a policy"
+    return NoOffset(Code.OFFSET_OUT_OF_RANGE, text)

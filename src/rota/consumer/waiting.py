@@ -69,6 +69,16 @@ class Waiting:
         """How many records are made, and were not handed out."""
         return len(self._made) - self._at
 
+    @property
+    def is_open(self) -> bool:
+        """Nothing is to be decoded before the next rows, or their error, are known."""
+        return self._rows is not None or self.error is not None or self.is_empty
+
+    @property
+    def is_through(self) -> bool:
+        """All of it was handed out."""
+        return self.is_empty and self.error is None and self.passed is None
+
     def open(self, config: ReadConfig) -> None:
         """Decodes the next portion, if none is under way; there is none, or an error, else."""
         while self._rows is None and self.error is None and not self.is_empty:

@@ -136,6 +136,11 @@ class Commits:
         """A commit waits for the coordinator to be found."""
         return any(one.request is None and one.retry_at is None for one in self._active)
 
+    @property
+    def has_callbacks(self) -> bool:
+        """Callbacks wait for the application to come by."""
+        return bool(self._completed)
+
     def run_callbacks(self) -> None:
         """The application is here: callbacks of what is completed run now."""
         for done in self._completed:
@@ -196,7 +201,7 @@ class Commits:
         for commit in list(self._active):
             if commit.request is None and (commit.retry_at is None or error is not None):
                 missing = RetriableCommitFailed(
-                    "the coordinator was not found", Code.COORDINATOR_NOT_AVAILABLE
+                    self._said("the coordinator was not found"), Code.COORDINATOR_NOT_AVAILABLE
                 )
                 self._finish(commit, error or missing)
         self._set_timer()
@@ -216,8 +221,8 @@ class Commits:
         commit = self._of(number)
         if commit is not None:
             commit.request = None
-            error = RetriableCommitFailed("the coordinator did not answer", Code.REQUEST_TIMED_OUT)
-            self._finish(commit, error)
+            text = self._said("the coordinator did not answer")
+            self._finish(commit, RetriableCommitFailed(text, Code.REQUEST_TIMED_OUT))
             self._set_timer()
 
     def refused(self, number: int, error: Exception) -> None:
@@ -243,7 +248,7 @@ class Commits:
         if forbidden:
             return AuthorizationFailed(
                 Code.TOPIC_AUTHORIZATION_FAILED,
-                f"no permission to commit for {', '.join(forbidden)}",
+                self._said(f"no permission to commit for {', '.join(forbidden)}"),
             )
         self.session.succeeded()
         return None
@@ -251,20 +256,21 @@ class Commits:
     def _error(self, at: TopicPartition, code: int, sender: Identity) -> RotaError:
         session = self.session
         why = f"commit of {at} refused with {code_name(code)}"
+        said = self._said(why)
         same = sender == session.identity and sender != NOBODY
         match code:
             case _ if code in RETRIABLE:
-                return RetriableCommitFailed(why, code)
+                return RetriableCommitFailed(said, code)
             case _ if code in LOST:
                 session.lose_coordinator(why)
-                return RetriableCommitFailed(why, code)
+                return RetriableCommitFailed(said, code)
             case Code.FENCED_INSTANCE_ID if same:
                 session.fence("commit refused")
                 return Fenced(str(session.fenced), code)
             case Code.REBALANCE_IN_PROGRESS:
                 if same and session.state is State.STABLE:
                     session.request_rejoin("a commit met a rebalance")
-                return RebalanceInProgress(f"{why}: poll, then commit again", code)
+                return RebalanceInProgress(f"{said}: poll, then commit again", code)
             case Code.FENCED_INSTANCE_ID | Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
                 return self._outdated(why, code, sender)
             case _:
@@ -276,20 +282,23 @@ class Commits:
         If the member is on its way into the next one, or there already, that one is not touched:
         the answer was meant for who the member was. (Java gives the new one up, too.)
         """
-        session = self.session
+        session, said = self.session, self._said(why)
         if session.state is State.JOINING:
-            return RebalanceInProgress(f"{why}: poll, then commit again", code)
+            return RebalanceInProgress(f"{said}: poll, then commit again", code)
         if sender == session.identity and sender != NOBODY and session.state is State.STABLE:
             session.reset(why, keep_id=code == Code.ILLEGAL_GENERATION)
         if session.identity.generation > sender.generation >= 0:
             return CommitFailed(
-                f"{why}: it was sent as of generation {sender.generation}, and this member is in "
+                f"{said}: it was sent as of generation {sender.generation}, and this member is in "
                 f"generation {session.identity.generation} by now",
                 code,
             )
         if session.loss is None:  # sent as nobody, for a group that has members
-            return CommitFailed(f"{why}: the group has members, and this is none of them", code)
-        return CommitFailed(f"{why}: {session.explain_loss()}", code)
+            return CommitFailed(f"{said}: the group has members, and this is none of them", code)
+        explained = session.explain_loss()
+        if why in explained:  # this very commit brought it to light
+            return CommitFailed(self._said(explained), code)
+        return CommitFailed(f"{said}: {explained}", code)
 
     # Ends
 
@@ -311,11 +320,11 @@ class Commits:
             case Kind.ASYNC:
                 self._completed.append(commit)
             case Kind.AUTOMATIC if error is not None:
-                self.outbox.put(Note(f"automatic commit failed: {error}", warns=True))
+                self._note("automatic commit failed", error)
                 if passing:
                     self._start_interval(self.session.config.retry_backoff)
             case Kind.REVOCATION if error is not None:
-                self.outbox.put(Note(f"commit before the revocation failed: {error}", warns=True))
+                self._note("commit before the revocation failed", error)
             case Kind.AUTOMATIC | Kind.REVOCATION:
                 pass
             case _:
@@ -333,16 +342,44 @@ class Commits:
 
     def end(self) -> None:
         """The application goes, and what is not done by now has failed."""
-        for commit in list(self._active):
-            self._finish(commit, self._late(commit))
+        self.give_up(*self._active)
         for commit in self._held:
             commit.waits_until = self.outbox.now
         self.settle()
         self.run_callbacks()
 
+    def give_up(self, *commits: Commit) -> None:
+        """The time for these is over."""
+        for commit in commits:
+            if not commit.is_done:
+                self._finish(commit, self._late(commit))
+        self._set_timer()
+
+    def give_up_waiting(self) -> None:
+        """The time is over, and the coordinator has not been found."""
+        self.give_up(*(one for one in self._active if one.request is None))
+
     def _late(self, commit: Commit) -> TimedOut:
-        known = "; ".join(str(why) for why in (commit.error, self.session.trouble) if why)
-        return TimedOut(f"the commit could not be stored in time{known and f': {known}'}")
+        told = None if commit.error is None else self._plain(commit.error)
+        known = "; ".join(why for why in (told, self.session.trouble) if why)
+        return TimedOut(
+            self._said(f"the commit could not be stored in time{known and f': {known}'}")
+        )
+
+    def _note(self, what: str, error: Exception) -> None:
+        self.outbox.put(Note(f"{what}: {self._plain(error)}", warns=True))
+
+    @property
+    def _group(self) -> str:
+        return f"group {self.session.config.group!r}: "
+
+    def _said(self, text: str) -> str:
+        """For the application, which may have more consumers than one."""
+        return self._group + text
+
+    def _plain(self, error: Exception) -> str:
+        """For a place that names the group by itself."""
+        return str(error).removeprefix(self._group)
 
     def settle(self) -> None:
         """Synchronous commits return, once those before them are through, callbacks included."""

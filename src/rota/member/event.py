@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from rota.assignors.interface import Assignor
+from rota.model.membership import GroupSubscription
 from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import Reply
 from rota.model.request import Request
@@ -30,6 +32,8 @@ class Timer(enum.Enum):
     """Time to try a synchronous commit again, or to give it up."""
     DEADLINE = "deadline"
     """Time to go on without the commit before a revocation, or to close without more ado."""
+    ASSIGN = "assign"
+    """The strategy has had all the time that the group gives it."""
 
     __hash__ = object.__hash__  # each poll looks up timers, and Enum's own is slow
 
@@ -117,6 +121,19 @@ class ListenerReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class AssignmentMade:
+    """A :class:`MakeAssignment` is done."""
+
+    number: int
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    """For each member."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of it."""
+    error: Exception | None = None
+    """Why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitAsked:
     """The application commits; it ends in :class:`FinishCommit` if it waits, else in a callback.
 
@@ -156,6 +173,7 @@ Event: TypeAlias = (
     | RequestFailed
     | TimerFired
     | ListenerReturned
+    | AssignmentMade
     | CommitAsked
     | RejoinAsked
     | CloseAsked
@@ -216,6 +234,22 @@ class CallListener:
     call_id: int
     call: Call
     partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MakeAssignment:
+    """Run the strategy for the whole group, then say :class:`AssignmentMade`.
+
+    A strategy is anybody's code and may take long: heartbeats must go on meanwhile. One at a time,
+    for strategies remember things. See :func:`rota.member.leader.make`.
+    """
+
+    number: int
+    assignor: Assignor
+    cluster: Cluster
+    group: GroupSubscription
+    notes: tuple[str, ...] = ()
+    """What is to be told beside the strategy's own notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +336,7 @@ Command: TypeAlias = (
     | Send
     | StartTimer
     | StopTimer
+    | MakeAssignment
     | CallListener
     | Withhold
     | SetAssignment

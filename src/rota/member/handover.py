@@ -7,23 +7,25 @@ waits for, and goes on when an event has made it true. Only one runs at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 
 from rota.assignors.interface import Assignor
 from rota.errors import FormatError, StrategyFailed
 from rota.formats import assignment
 from rota.member.commit import Commit, Commits
-from rota.member.event import Call, CallListener, SetAssignment, Timer, Withhold
+from rota.member.event import Call, CallListener, Note, SetAssignment, Timer, Withhold
 from rota.member.join import Joiner
 from rota.member.session import Identity, Session
 from rota.member.state import State
 from rota.member.watch import Watch
 from rota.model.membership import Assignment, RebalanceProtocol
-from rota.model.topic import TopicPartition
+from rota.model.topic import TopicPartition, first_few
 
 Condition = Callable[[], bool]
 Steps = Generator[Condition, None, None]
+
+GIVEN_UP: Mapping[Call, str] = {Call.REVOKED: "revoked", Call.LOST: "lost"}
 
 
 class Handover:
@@ -96,6 +98,7 @@ class Handover:
         self.watch.accept(new)
         self._tell_assignor(joiner.assignors, given, me)
         self.commits.start_interval()
+        self.outbox.put(Note(f"assigned {_counted(new)}{_of_them_new(new, added)}"))
         self._assign(new)
         yield from self._call(Call.ASSIGNED, added)
 
@@ -134,6 +137,8 @@ class Handover:
         if not offsets or session.state is not State.STABLE:
             return
         if not session.coordinator_known and until is None:
+            why = session.trouble or "the coordinator is not known just now"
+            self.outbox.put(Note(f"no commit before the revocation: {why}", warns=True))
             return
         if going:
             self.outbox.put(Withhold(going))
@@ -147,6 +152,7 @@ class Handover:
                 break
             session.back_off()
             yield self._may_retry
+        self.commits.give_up(commit)  # else it would be refused for what comes next
         self.outbox.stop(Timer.DEADLINE)
 
     def _is_over(self, commit: Commit) -> bool:
@@ -164,6 +170,7 @@ class Handover:
         yield from self._call(call, partitions)
         gone = set(partitions)
         if gone:
+            self.outbox.put(Note(f"{GIVEN_UP[call]} {_counted(partitions)}"))
             self._assign(tuple(one for one in self.owned if one not in gone))
 
     def _call(self, call: Call, partitions: tuple[TopicPartition, ...]) -> Steps:
@@ -216,3 +223,18 @@ class Handover:
         """What went wrong in the procedure that is complete now."""
         error, self._error = self._error, None
         return error
+
+
+def _counted(partitions: Sequence[TopicPartition]) -> str:
+    """``2 partitions: t-0, t-1``."""
+    if not partitions:
+        return "no partitions"
+    count = "1 partition" if len(partitions) == 1 else f"{len(partitions)} partitions"
+    return f"{count}: {first_few([str(one) for one in partitions])}"
+
+
+def _of_them_new(given: Sequence[TopicPartition], added: Sequence[TopicPartition]) -> str:
+    """Said where something was kept."""
+    if len(added) == len(given):
+        return ""
+    return f" (new: {first_few([str(one) for one in added])})" if added else " (none of them new)"

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from rota.assignors.interface import Assignor
 from rota.errors import Code, InconsistentProtocol, RotaError, StrategyFailed
 from rota.formats import subscription
-from rota.member.event import Note
-from rota.member.leader import MemberMetadata, lead_group, read_group
+from rota.member.event import AssignmentMade, MakeAssignment, Note, Timer
+from rota.member.leader import MemberMetadata, read_group
+from rota.member.loss import seconds
 from rota.member.refusal import NO_COORDINATOR, code_name, refused_for_good
 from rota.member.session import Identity, Session
 from rota.member.state import State
@@ -31,6 +32,17 @@ class Election:
     group: GroupSubscription
     notes: tuple[str, ...]
     skips: bool
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """The strategy is at work."""
+
+    number: int
+    strategy: str
+    since: int
+    """When the group began to wait for it."""
 
 
 class Joiner:
@@ -48,14 +60,16 @@ class Joiner:
         self.halted = False
         """Refused for good: not tried again before the application has heard of it."""
         self._election: Election | None = None
+        self._making: Making | None = None
         self._question: int | None = None
         """Asks what strategy the group has, if not one of this member's."""
 
     @property
     def is_pending(self) -> bool:
         """A join or sync is under way, or about to be sent."""
-        waits = self._election is not None or self._question is not None
-        return waits or self.session.rebalance_request is not None
+        leads = self._election is not None or self._making is not None
+        asks = self._question is not None
+        return leads or asks or self.session.rebalance_request is not None
 
     # Joining
 
@@ -141,6 +155,7 @@ class Joiner:
         session = self.session
         session.succeeded()
         session.enter(Identity(reply.generation, reply.member_id, reply.protocol or ""))
+        session.outbox.put(Note(f"{_entrance(reply)} ({session.rejoin_reason})"))
         assignor = self.assignors.get(reply.protocol or "")
         if assignor is None:
             error = self._mismatch(f"it elected {reply.protocol!r}")
@@ -160,30 +175,61 @@ class Joiner:
             self.withdraw(error, "the group could not be read")
             return
         self.watch.begin_lead(topic for member in group.values() for topic in member.topics)
-        self._election = Election(assignor, group, tuple(notes), reply.skip_assignment)
+        now = self.session.outbox.now
+        self._election = Election(assignor, group, tuple(notes), reply.skip_assignment, now)
         self.lead()
 
     def lead(self) -> None:
-        """Assigns for the whole group, once its topics are known."""
+        """Has the assignment made for the whole group, once its topics are known."""
         election = self._election
         if election is None or not self.watch.is_fresh:
             return
         self._election = None
+        # of what is known now: what changes while the strategy is at work comes after it
+        self.watch.note_assignment()
         if election.skips:
             # KIP-814: a static leader is back; the assignment stays, the watch goes on
-            self.watch.note_assignment()
             self._send_sync(())
             return
-        try:
-            outcome = lead_group(
-                election.assignor, self.watch.cluster, election.group, election.notes
+        assignor, outbox = election.assignor, self.session.outbox
+        self._making = Making(outbox.number(), assignor.name, election.since)
+        outbox.start(Timer.ASSIGN, election.since + self.session.config.max_poll_interval)
+        outbox.put(
+            MakeAssignment(
+                self._making.number, assignor, self.watch.cluster, election.group, election.notes
             )
-        except RotaError as error:
-            self.withdraw(error, "the leader's strategy failed")
+        )
+
+    def made(self, event: AssignmentMade) -> None:
+        """The strategy is done; what it made for a generation that is over is dropped."""
+        making = self._making
+        if making is None or making.number != event.number:
             return
-        self.session.outbox.put(*map(Note, outcome.notes))
-        self.watch.note_assignment()
-        self._send_sync(tuple(sorted(outcome.assignments.items())))
+        self._stop_making()
+        if event.error is not None:
+            self.withdraw(event.error, "the leader's strategy failed")
+            return
+        self.session.outbox.put(*map(Note, event.notes))
+        self._send_sync(tuple(sorted(event.assignments.items())))
+
+    def strategy_is_late(self) -> None:
+        """The coordinator gives up a leader that takes longer than the rebalance may."""
+        making = self._making
+        if making is None:
+            return
+        self._stop_making()
+        config = self.session.config
+        error = StrategyFailed(
+            f"group {config.group!r}: strategy {making.strategy!r} has made no assignment for "
+            f"{seconds(self.session.outbox.now - making.since)}, and the group waits no longer "
+            f"than max.poll.interval.ms = {config.max_poll_interval}. The strategy must be "
+            "faster, or max.poll.interval.ms higher"
+        )
+        self.withdraw(error, "the leader's strategy takes too long")
+
+    def _stop_making(self) -> None:
+        self._making = None
+        self.session.outbox.stop(Timer.ASSIGN)
 
     def withdraw(self, error: Exception, reason: str) -> None:
         """Leaves, and tells why: the others are not to wait for one who cannot go on.
@@ -198,10 +244,21 @@ class Joiner:
         """What was under way is of no more use once the member is nobody."""
         if self.session.state is not State.SYNCING:
             self._election = None
+            self._forget_making()
         if self.session.state is not State.JOINING:
             self._question = None
         if self.session.state is not State.STABLE:
             self.received = None
+
+    def _forget_making(self) -> None:
+        making, session = self._making, self.session
+        if making is None:
+            return
+        self._stop_making()
+        time = seconds(session.outbox.now - making.since)
+        text = f"strategy {making.strategy!r} was at work for {time}, in vain"
+        against_will = session.loss is not None and not session.loss.left
+        session.outbox.put(Note(f"{text}: {session.rejoin_reason}", warns=against_will))
 
     # Syncing
 
@@ -318,9 +375,20 @@ class Joiner:
         assert self._election is None or state is State.SYNCING
         assert self.received is None or state is State.STABLE
         assert self._election is None or self.session.rebalance_request is None
+        assert self._making is None or (self._election is None and state is State.SYNCING)
+        assert self._making is None or self.session.rebalance_request is None
+        limited = Timer.ASSIGN in self.session.outbox.timers
+        assert limited == (self._making is not None), "a strategy at work has a limit"
         assert self._question is None or self._question in self.session.open
         done = state not in {State.JOINING, State.SYNCING} or self.is_pending
         assert done or self.session.rejoin_reason is not None, "neither under way nor due"
+
+
+def _entrance(reply: JoinReply) -> str:
+    text = f"joined generation {reply.generation} under {reply.protocol!r} as {reply.member_id}"
+    if reply.leader != reply.member_id:
+        return text
+    return f"{text}, leading {len(reply.members)} member{'s' if len(reply.members) != 1 else ''}"
 
 
 def _strategy_of(group: DescribedGroup | None) -> str:

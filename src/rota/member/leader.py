@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from rota.assignors.interface import Assignor
 from rota.assignors.rules import assign_checked
-from rota.errors import FormatError, InputError
+from rota.errors import FormatError, InputError, RotaError
 from rota.formats import assignment, scatter, subscription
+from rota.member.event import AssignmentMade, MakeAssignment
 from rota.model.membership import GroupAssignment, GroupSubscription, Subscription
 from rota.model.topic import Cluster
 
@@ -46,6 +47,15 @@ def lead_group(
     """The same for a group that has been read already; ``notes`` come from the reading."""
     checked = assign_checked(assignor, cluster, group)
     return Outcome(write_group(checked.result), (*notes, *checked.notes))
+
+
+def make(command: MakeAssignment) -> AssignmentMade:
+    """The same at a member's wish; a strategy that fails, or breaks a rule, is in the answer."""
+    try:
+        outcome = lead_group(command.assignor, command.cluster, command.group, command.notes)
+    except RotaError as error:
+        return AssignmentMade(command.number, error=error)
+    return AssignmentMade(command.number, outcome.assignments, outcome.notes)
 
 
 def read_group(members: Iterable[MemberMetadata]) -> tuple[GroupSubscription, list[str]]:

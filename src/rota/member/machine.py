@@ -12,6 +12,7 @@ from rota.errors import Code, Fenced, InputError
 from rota.member.commit import Commits
 from rota.member.event import (
     Answered,
+    AssignmentMade,
     CloseAsked,
     Command,
     CommitAsked,
@@ -48,7 +49,8 @@ class Machine:
     """One consumer's side of a group.
 
     ``consumed`` gives the positions after what was handed out to the application: what a commit
-    without offsets stores.
+    without offsets stores. ``spread`` varies the pause before something is tried again, so that the
+    members of a group do not all come at once; as it is, nothing here is left to chance.
     """
 
     def __init__(
@@ -56,6 +58,8 @@ class Machine:
         config: MemberConfig,
         assignors: Sequence[Assignor],
         consumed: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]],
+        *,
+        spread: Callable[[int], int] = int,
     ) -> None:
         if not assignors:
             raise InputError("partition.assignment.strategy: a member needs at least one")
@@ -64,7 +68,7 @@ class Machine:
                 raise InputError(f"{assignor!r} is no rota.Assignor: see rota.assignors.registry")
         check_names(assignors)
         self._outbox = Outbox()
-        self._session = Session(config, self._outbox, self._report)
+        self._session = Session(config, self._outbox, self._report, spread)
         self._watch = Watch(self._outbox, config.rack, matches_internal=not config.exclude_internal)
         self._commits = Commits(self._session, self._watch, consumed)
         self._joiner = Joiner(self._session, self._watch, assignors, self._report)
@@ -113,6 +117,19 @@ class Machine:
         """The application has unsubscribed, and not all that follows from it is done."""
         return self._unsubscribing
 
+    @property
+    def is_calm(self) -> bool:
+        """A poll that begins or ends now sets nothing going, but for the next poll's deadline."""
+        session, joiner, commits = self._session, self._joiner, self._commits
+        if self._steps is not None or self._unsubscribing or self._closing is not None:
+            return False
+        if commits.automatic_due or commits.has_callbacks or self._errors:
+            return False
+        if not self._watch.subscribed:
+            return True
+        settled = session.state is State.STABLE and joiner.received is None
+        return settled and session.rejoin_reason is None and self._watch.reason is None
+
     def handle(self, event: Event, now_ms: int) -> list[Command]:
         """What is to be done about an event."""
         self._outbox.open(now_ms)
@@ -138,6 +155,8 @@ class Machine:
                 self._end_poll()
             case ListenerReturned(call_id, error):
                 self._listener_returned(call_id, error)
+            case AssignmentMade():
+                self._joiner.made(event)
             case CoordinatorFound():
                 self._session.found()
                 self._commits.send_waiting()
@@ -178,6 +197,8 @@ class Machine:
                 self._commits.timer_fired()
             case Timer.DEADLINE:
                 self._handover.is_late = True
+            case Timer.ASSIGN:
+                self._joiner.strategy_is_late()
             case Timer.RETRY:
                 pass  # what waited for it goes on by itself
             case _:
@@ -350,6 +371,8 @@ class Machine:
             self._outbox.start(Timer.DEADLINE, until)
             yield lambda: handover.is_late or not self._commits.wants_coordinator
         yield from handover.depart(until)
+        if until is not None and until <= self._outbox.now:
+            self._commits.give_up_waiting()  # not refused because it leaves: nobody was reached
         number = session.leave("the application closes", target=State.LEFT)
         if until is None:
             self._commits.fail_waiting()

@@ -19,11 +19,11 @@ class Outbox:
     def open(self, now_ms: int) -> None:
         """An event came at this time."""
         self.now = now_ms
-        self._commands = []
 
     def close(self) -> list[Command]:
-        """What is to be done about it."""
-        return self._commands
+        """What is to be done about it; also about one before, if Ctrl-C has cut it short."""
+        commands, self._commands = self._commands, []
+        return commands
 
     def put(self, *commands: Command) -> None:
         """Adds what is to be done."""

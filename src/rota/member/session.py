@@ -45,9 +45,15 @@ class Session:
     """Holds the state and the identity, and changes each in one place."""
 
     def __init__(
-        self, config: MemberConfig, outbox: Outbox, report: Callable[[Exception], None]
+        self,
+        config: MemberConfig,
+        outbox: Outbox,
+        report: Callable[[Exception], None],
+        spread: Callable[[int], int] = int,
     ) -> None:
         self.config = config
+        self.spread = spread
+        """Gives a pause its jitter."""
         self.report = report
         """Tells the application, from its poll."""
         self.outbox = outbox
@@ -119,11 +125,12 @@ class Session:
         if not self.identity.is_lost:
             silence = self.outbox.now - self.presence.heard
             self.loss = Loss(reason, self.identity.generation, silence, left)
+            if not left:
+                self.outbox.put(Note(f"generation {self.identity.generation} given up: {reason}"))
         self.move(target)
         self.identity = NOBODY._replace(member_id=self.identity.member_id) if keep_id else NOBODY
         self.request_rejoin(reason)
         self.prepared = False
-        self.outbox.put(Note(f"generation given up: {reason}"))
 
     def fence(self, what: str) -> None:
         """Another process goes by the member's static id: nothing more is sent."""
@@ -154,9 +161,19 @@ class Session:
                 member_id=self.identity.member_id, static_id=self.config.static_id, reason=reason
             )
             number = self.send(Leave(group=self.config.group, members=(leaver,)))
+        if not self.identity.is_lost:
+            self.outbox.put(Note(self._farewell(reason, told, number)))
         if self.state not in OVER or target is State.LEFT:
             self.reset(reason, left=True, target=target)
         return number
+
+    def _farewell(self, reason: str, told: bool, number: int | None) -> str:
+        was = f"generation {self.identity.generation}"
+        if not told:
+            return f"gone from {was} for now, as {self.config.static_id!r} may be back: {reason}"
+        if number is None:
+            return f"left {was}, but could not tell the coordinator: {reason}"
+        return f"left {was}: {reason}"
 
     def refuse_commit(self, subscribed: bool) -> Exception | None:
         """Why a commit cannot be sent now, if so."""
@@ -199,7 +216,8 @@ class Session:
     def delay(self, failures: int) -> int:
         """How long to wait after so many failures."""
         longest = self.config.retry_backoff_max
-        return int(min(self.config.retry_backoff * 2 ** min(failures, 30), longest))
+        planned = min(self.config.retry_backoff * 2 ** min(failures, 30), longest)
+        return min(self.spread(planned), longest)
 
     @property
     def backs_off(self) -> bool:

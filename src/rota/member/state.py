@@ -5,9 +5,10 @@ How a member lives
 
 A member is **unjoined** until the application polls. Inside a poll it makes itself ready (commits,
 gives up what the protocol asks for) and sends a join: it is **joining**. The reply names its
-generation, and whether it leads; it sends its sync, with everybody's assignment if it leads, and
-is **syncing**. The reply has its own assignment: it is **stable**. Heartbeats run from the join's
-reply on, in **syncing** and in **stable**, whatever the application does.
+generation, and whether it leads: it is **syncing**, and sends its sync. If it leads, the sync has
+everybody's assignment, so it waits for the strategy to make it, which may take long. The reply has
+its own assignment: it is **stable**. Heartbeats run from the join's reply on, in **syncing** and in
+**stable**, whatever the application and the strategy do.
 
 A rebalance is a way round: when a heartbeat says that the group rebalances, or the member itself
 sees a reason, the next poll takes it from **stable** to **joining**. A join or sync that fails for
@@ -53,8 +54,8 @@ MOVES: Mapping[tuple[State, State], str] = {
     (State.SYNCING, State.STABLE): "the sync is answered with an assignment",
     (State.SYNCING, State.JOINING): "another rebalance began, or the sync failed: a join is sent",
     (State.SYNCING, State.UNJOINED): (
-        "the member or its generation is unknown, its strategy failed, it polls too late or "
-        "unsubscribes"
+        "the member or its generation is unknown, its strategy failed or is late, it polls too "
+        "late or unsubscribes"
     ),
     (State.SYNCING, State.FENCED): "the static id has been taken",
     (State.SYNCING, State.LEFT): "the application closes",

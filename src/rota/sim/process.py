@@ -13,6 +13,7 @@ from typing import assert_never
 from rota.assignors.interface import Assignor
 from rota.member.event import (
     Answered,
+    AssignmentMade,
     Call,
     CallInterceptors,
     CallListener,
@@ -26,6 +27,7 @@ from rota.member.event import (
     FinishCommit,
     Finished,
     ListenerReturned,
+    MakeAssignment,
     MetadataUpdated,
     Note,
     PollBegan,
@@ -43,6 +45,7 @@ from rota.member.event import (
     TimerFired,
     Withhold,
 )
+from rota.member.leader import make
 from rota.member.machine import Machine
 from rota.model.config import MemberConfig
 from rota.model.offset import OffsetAndMetadata
@@ -127,6 +130,7 @@ class Process:
         self._stalled = False
         self._paused = False
         self._commits = 0
+        self._made: AssignmentMade | None = None
         self._reader = Reader(program.traffic, program.capacity, self._committed)
         stage.expect_period(program.config.heartbeat_interval)
         self._expect_loop()
@@ -210,9 +214,12 @@ class Process:
     # what machine and network tell it
 
     def handle(self, event: Event) -> None:
-        """Gives an event to the machine, and does what it says."""
-        for command in self.machine.handle(event, self._stage.now):
-            self._carry_out(command)
+        """Gives an event to the machine, and does what it says; strategies take no time here."""
+        following: Event | None = event
+        while following is not None:
+            for command in self.machine.handle(following, self._stage.now):
+                self._carry_out(command)
+            following, self._made = self._made, None
         self._leave_poll_if_due()
 
     def replied(self, request_id: int, reply: Reply) -> None:
@@ -244,6 +251,8 @@ class Process:
                 if type(request) is Join:
                     request = replace(request, client_host=self.program.host)
                 self.link.send(command.request_id, request)
+            case MakeAssignment():
+                self._made = make(command)  # told when all else is done that came with it
             case StopTimer():
                 entry = self.timers.get(command.timer)
                 if entry is not None:
