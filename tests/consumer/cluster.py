@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient
+
 from tests.crash.process import BrokerProcess, free_port
 from tests.crash.proxy import Proxy
 from tests.interop.cluster import PASSWORD, USER, add_scram, certificates, security
+from tests.interop.scene import until
 from tests.java.broker import Broker as JavaBroker
 from tests.java.broker import free_ports
 
@@ -59,6 +62,9 @@ class Cluster(ABC):
             self.go_on()
         else:
             self.start()
+        admin = AdminClient({"bootstrap.servers": self.plain, "log_level": 0})
+        # a Kafka that stood still has shut itself out, and is let in again after a while
+        until("the broker is let in", lambda: admin.list_topics(timeout=60).brokers)
 
     @abstractmethod
     def _kill(self) -> None: ...

@@ -257,7 +257,9 @@ class Group:
             self._check()
             return not self._missing()
 
-        until(f"{self.name} handles all;", finished, lambda: (self._missing(), self._shown()))
+        until(
+            f"{self.name} handles all;", finished, lambda: f"{self._missing()[:9]} {self._shown()}"
+        )
 
     def until(self, what: str, true: Callable[[], object]) -> None:
         """Wait for something, as long as all is well."""
@@ -287,10 +289,11 @@ class Group:
             assert member.error is None, f"{member}: {member.error}"
 
     def _shown(self) -> str:
-        return "; ".join(
+        now = [
             f"{each}: generation {each.generation}, {sorted(each.owned)}"
             for each in self.members.values()
-        )
+        ]
+        return "\n".join([f"at {time.monotonic()}:", *now, "What happened:", *self._story()])
 
     def read_since(self, since: int) -> set[TopicPartition]:
         """The partitions of which records were handed out, since so many events."""

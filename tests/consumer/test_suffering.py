@@ -22,7 +22,7 @@ from tests.crash.arena import new_seed
 from tests.crash.load import Writer, read_all
 
 PARTITIONS = 4
-SHORT = {"session.timeout.ms": 1_500, "heartbeat.interval.ms": 200, "request.timeout.ms": 3_000}
+SHORT = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 300, "request.timeout.ms": 5_000}
 
 
 class Ordeal:
@@ -67,7 +67,7 @@ class Ordeal:
     def pause_broker(self) -> None:
         """It stands still for a while, and does not know."""
         self.cluster.pause()
-        time.sleep(self.chance.uniform(0.1, 2))
+        time.sleep(self.chance.choice((0.1, 0.5, 1.8)))
         self.cluster.go_on()
 
     def cut(self) -> None:
@@ -88,7 +88,7 @@ class Ordeal:
         doomed = self.chance.choice(self.members).doomed
         assert doomed is not None
         os.kill(doomed.pid, signal.SIGSTOP)
-        time.sleep(self.chance.choice((0.3, 2.5)))
+        time.sleep(self.chance.choice((0.3, 4)))
         os.kill(doomed.pid, signal.SIGCONT)
 
     def wait_for_progress(self) -> None:
