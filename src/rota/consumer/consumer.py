@@ -203,7 +203,8 @@ class Consumer:
         :raises CommitFailed: the group has gone on without this member, or it has not joined;
             says which deadline was missed, and what to set
         :raises RebalanceInProgress: poll first
-        :raises GroupError: it was refused, or could not be stored in time
+        :raises TimedOut: it could not be stored in time; names the last reason
+        :raises GroupError: it was refused
         :raises Exception: what the callback of an earlier commit has raised
         """
         self.core.need_group("commit_sync")
