@@ -248,7 +248,7 @@ class Consumer:
         :raises TimedOut: nobody could say in time
         """
         [at] = self.core.of_assignment("position", [partition])
-        deadline = self.core.deadline(timeout)
+        deadline = self.core.client.deadline(timeout)
         while at not in (found := self.core.consumed(at)):
             self.core.advance()
             await self.core.fetcher.wait_for_positions([at], deadline)
@@ -341,7 +341,7 @@ class Consumer:
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
         """The numbers of a topic's partitions; none if there is no such topic."""
         self.core.check_open()
-        asked = self.core.client.refresh((topic,), deadline=self.core.deadline(timeout))
+        asked = self.core.client.refresh((topic,), deadline=self.core.client.deadline(timeout))
         found = await self.core.until_interrupted(asked)
         known = found.topics.get(topic)
         return () if known is None else tuple(range(len(known.partitions)))
@@ -349,7 +349,7 @@ class Consumer:
     async def topics(self, timeout: float | None = None) -> dict[str, int]:
         """All topics that may be seen, the broker's own too, with how many partitions they have."""
         self.core.check_open()
-        asked = self.core.client.refresh(None, deadline=self.core.deadline(timeout))
+        asked = self.core.client.refresh(None, deadline=self.core.client.deadline(timeout))
         found = await self.core.until_interrupted(asked)
         return {name: len(topic.partitions) for name, topic in sorted(found.topics.items())}
 
@@ -364,7 +364,7 @@ class Consumer:
     ) -> dict[TopicPartition, ListedOffset | None]:
         self.core.check_open()
         config = self.core.settings.read
-        deadline = self.core.deadline(timeout)
+        deadline = self.core.client.deadline(timeout)
         asked = list_offsets(self.core.client, wanted, config.isolation, deadline=deadline)
         return await self.core.until_interrupted(asked)
 

@@ -267,7 +267,7 @@ class Core:
         """Stores offsets, or what was handed out, and waits for it."""
         membership = self.membership
         assert membership is not None
-        wait = self.api_timeout if timeout is None else timeout
+        wait = self.settings.client.api_timeout / 1000 if timeout is None else timeout
         number = membership.begin_commit(offsets, membership.driver.now() + int(wait * 1000))
         await membership.attend_to_commits()
         while not membership.has_ended(number):
@@ -393,16 +393,6 @@ class Core:
         if self.is_subscribed and self.membership is not None:
             self.membership.driver.tell(event)
 
-    @property
-    def api_timeout(self) -> float:
-        """``default.api.timeout.ms``, in seconds."""
-        return self.settings.client.api_timeout / 1000
-
-    def deadline(self, timeout: float | None) -> float:
-        """So many seconds from now, in the loop's time; by default ``default.api.timeout.ms``."""
-        wait = self.api_timeout if timeout is None else timeout
-        return asyncio.get_running_loop().time() + wait
-
     def _metadata_updated(self, metadata: Metadata) -> None:
         if self.is_subscribed and self.membership is not None:
             self.membership.driver.tell(MetadataUpdated(metadata.cluster()))
@@ -504,7 +494,7 @@ class Core:
         membership.begin_close(until)
         error: Exception | None = None
         # a little longer than the member itself may take, to hear of its end
-        deadline = self.deadline(timeout + 1)
+        deadline = self.client.deadline(timeout + 1)
         loop = asyncio.get_running_loop()
         while not membership.is_finished and loop.time() < deadline:
             try:

@@ -62,10 +62,10 @@ class Topics:
                 await self._task
 
     async def _refresh(self) -> None:
-        config, now = self._client.config, asyncio.get_running_loop().time
+        config = self._client.config
         while self._is_due:
             self._is_due = False
-            deadline = now() + config.api_timeout / 1000
+            deadline = self._client.deadline()
             self._client.watch(self._wanted)
             create = config.create_topics and self._wanted is not None
             try:
