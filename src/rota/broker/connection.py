@@ -283,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
         deaf = stuck and self._frames.held > 0
         taken = self._frames.taken + self._asked
         if taken or self.taken:
-            unfinished = self._frames.unfinished and not stuck
+            unfinished = self._frames.missing > 0 and not stuck
             deaf |= not self._host.intake.weigh(self, taken, unfinished=unfinished)
         if deaf != self._deaf and not self._ended:
             self._deaf = deaf

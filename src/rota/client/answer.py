@@ -44,7 +44,7 @@ def read(
     answer = _Answer(fetched, fetched.aborted if committed_only else ())
     view, at = fetched.records, 0
     while at < len(view):
-        columns = decode(view[at:], at=at, check=check, portion=portion)
+        columns = decode(view[at:], at=at, check=check, portion=portion, may_end_cut=True)
         at = columns.upto
         problem = answer.problem(columns)
         sound = columns if problem is None else _before(columns, problem)

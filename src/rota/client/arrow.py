@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rota.client.batch import Batch, cut
 from rota.errors import RecordError
 from rota.formats.batch import record_header
 from rota.formats.batch.extra import load
-from rota.formats.buffer import Int64Array
+from rota.formats.buffer import BoolArray, Buffer, Int64Array
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,35 +41,50 @@ SCHEMA = pa.schema(
 def record_batch(batch: Batch) -> pa.RecordBatch:
     """All columns of a batch; see :meth:`rota.client.batch.Batch.to_arrow`."""
     columns, rows, count = batch.columns, batch.rows, len(batch)
-    data = columns.buffer.data
     arrays = [
-        _pieces(data, columns.key_start[rows], columns.key_size[rows]),
-        _pieces(data, columns.value_start[rows], columns.value_size[rows]),
-        pa.repeat(pa.scalar(batch.topic, pa.string()), count),
-        pa.repeat(pa.scalar(batch.partition, pa.int32()), count),
-        pa.array(batch.offsets),
+        _pieces(columns.buffer, columns.key_start[rows], columns.key_size[rows]),
+        _pieces(columns.buffer, columns.value_start[rows], columns.value_size[rows]),
+        _repeated(batch.topic, count),
+        _numbers(np.full(count, batch.partition, dtype=np.int32), pa.int32()),
+        _numbers(batch.offsets, pa.int64()),
         _timestamps(batch),
-        pa.array(batch.timestamp_types),
+        _numbers(batch.timestamp_types, pa.int32()),
         _headers(batch),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def _pieces(data: bytes, start: Int64Array, size: Int64Array) -> Any:  # noqa: ANN401 Arrow's
+def _pieces(buffer: Buffer, start: Int64Array, size: Int64Array) -> Any:  # noqa: ANN401 Arrow's
     """Pieces of some bytes, copied next to each other; null where a size is negative."""
     null = size < 0
     if null.all():
         return pa.nulls(len(size), pa.binary())
     end = np.maximum(size, 0) + start
     if (start[1:] < end[:-1]).any():  # compressed batches and others in turns
-        return pa.array(cut(data, start, size), pa.binary())
+        return pa.array(cut(buffer.data, start, size), pa.binary())
     # every second element is one of ours, those between are what lies between
     bounds = np.empty(2 * len(size), dtype=np.int32)
     bounds[::2], bounds[1::2] = start, end
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(buffer.view)]
     every = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
-    ours = pa.array(np.arange(0, len(bounds), 2), mask=null if null.any() else None)
-    return every.take(ours)
+    return every.take(_numbers(np.arange(0, len(bounds), 2), pa.int64(), null))
+
+
+def _numbers(values: npt.NDArray[Any], kind: Any, null: BoolArray | None = None) -> Any:  # noqa: ANN401
+    """Numbers as they are in memory. ``pa.array`` would first load pandas, where there is one."""
+    valid = None
+    if null is not None and null.any():
+        valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)])
+
+
+def _repeated(text: str, count: int) -> Any:  # noqa: ANN401 as above
+    data = text.encode()
+    bounds = np.arange(count + 1, dtype=np.int32) * len(data)
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(bounds), pa.py_buffer(data * count)]
+    )
 
 
 def _timestamps(batch: Batch) -> Any:  # noqa: ANN401 as above
@@ -78,9 +94,7 @@ def _timestamps(batch: Batch) -> Any:  # noqa: ANN401 as above
         offset, at = int(batch.offsets[far[0]]), int(given[far[0]])
         problem = f"its timestamp {at} cannot be counted in microseconds, as Arrow's are here"
         raise RecordError(*batch.source, offset, problem, next_offset=offset + 1)
-    null = given == NO_TIMESTAMP
-    found = pa.array(given * MICROSECONDS, mask=null if null.any() else None)
-    return found.view(pa.timestamp("us", "UTC"))
+    return _numbers(given * MICROSECONDS, pa.timestamp("us", "UTC"), given == NO_TIMESTAMP)
 
 
 def _headers(batch: Batch) -> Any:  # noqa: ANN401 as above
@@ -89,12 +103,12 @@ def _headers(batch: Batch) -> Any:  # noqa: ANN401 as above
         return pa.nulls(len(counts), pa.list_(HEADER))
     buffer = batch.columns.buffer
     found = record_header.read(buffer, batch.columns.headers_start[batch.rows], counts)
-    names = _pieces(buffer.data, found.name_start, found.name_size)
-    values = _pieces(buffer.data, found.value_start, found.value_size)
+    names = _pieces(buffer, found.name_start, found.name_size)
+    values = _pieces(buffer, found.value_start, found.value_size)
     pairs = pa.StructArray.from_arrays([_text(names), values], fields=list(HEADER))
     bounds = np.append(0, np.cumsum(counts)).astype(np.int32)
     none = np.append(counts == 0, False)  # null, as in Spark
-    return pa.ListArray.from_arrays(pa.array(bounds, mask=none), pairs)
+    return pa.ListArray.from_arrays(_numbers(bounds, pa.int32(), none), pairs)
 
 
 def _text(names: Any) -> Any:  # noqa: ANN401 as above

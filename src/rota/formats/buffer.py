@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,9 +28,14 @@ KINDS: Mapping[str, npt.DTypeLike] = {
 
 
 class Buffer:
-    """Byte strings as one, with room behind the last so that a number may be read at any offset."""
+    """Byte strings as one, with room behind the last so that a number may be read at any offset.
 
-    __slots__ = ("data", "size", *KINDS)
+    A single one that has such room behind it (:func:`roomy`) is read where it is.
+    """
+
+    __slots__ = ("_base", "_begin", "data", "size", "view", *KINDS)
+    data: bytes
+    """All of it, and the room."""
     uint8: npt.NDArray[np.uint8]
     int16: npt.NDArray[np.int16]
     int32: npt.NDArray[np.int32]
@@ -39,19 +44,49 @@ class Buffer:
     little: npt.NDArray[np.uint64]
     pair: npt.NDArray[np.uint16]
 
-    def __init__(self, pieces: Iterable[Bytes]) -> None:
-        self.data = b"".join([*pieces, bytes(ROOM)])
-        self.size = len(self.data) - ROOM
+    def __init__(self, pieces: Sequence[Bytes]) -> None:
+        found = _placed(pieces[0]) if len(pieces) == 1 else None
+        if found is not None:
+            self._base, self._begin = found
+            self.view = memoryview(pieces[0])
+        else:
+            self.data = b"".join([*pieces, bytes(ROOM)])
+            self._base, self._begin = np.frombuffer(self.data, np.uint8), 0
+            self.view = memoryview(self.data)[:-ROOM]
+        self.size = len(self.view)
 
-    def __getattr__(self, name: str) -> npt.NDArray[Any]:
-        """The numbers of a kind, when they are first asked for."""
-        if name not in KINDS:
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 bytes, or numbers of a kind
+        """What is made when it is first asked for."""
+        made: bytes | npt.NDArray[Any]
+        if name == "data":
+            made = b"".join((self.view, bytes(ROOM)))
+        elif name in KINDS:
+            made = self._at_any_offset(KINDS[name])
+        else:
             raise AttributeError(name)
-        made = self.at_any_offset(KINDS[name])
         setattr(self, name, made)
         return made
 
-    def at_any_offset(self, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    def _at_any_offset(self, kind: npt.DTypeLike) -> npt.NDArray[Any]:
         """A value of this kind for every offset at which one fits."""
-        rows = max(len(self.data) - np.dtype(kind).itemsize + 1, 0)
-        return np.ndarray((rows,), kind, self.data, strides=(1,))
+        rows = self.size + ROOM - np.dtype(kind).itemsize + 1
+        return np.ndarray((rows,), kind, self._base, offset=self._begin, strides=(1,))
+
+
+def roomy(size: int) -> memoryview:
+    """So many bytes, whatever they are, with room behind them."""
+    return np.empty(size + ROOM, np.uint8).data[:size]
+
+
+def _placed(piece: Bytes) -> tuple[npt.NDArray[np.uint8], int] | None:
+    """The memory that some bytes are in, if :func:`roomy` made it, and where they begin there."""
+    base = piece.obj if isinstance(piece, memoryview) else None
+    if not isinstance(base, np.ndarray) or not len(piece):
+        return None
+    begin = _address(np.frombuffer(piece, np.uint8)) - _address(base)
+    return (base, begin) if begin + len(piece) + ROOM <= base.nbytes else None
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    found: int = array.__array_interface__["data"][0]
+    return found

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import struct
 
-import numpy as np
-
 from rota.errors import FormatError
-from rota.formats.buffer import Bytes
+from rota.formats.buffer import Bytes, roomy
 
 SCRATCH = 256 * 1024
 """A good size for the room in which the bytes of all connections arrive."""
@@ -106,9 +104,9 @@ class Frames:
         return done + under_way + len(self._rest)
 
     @property
-    def unfinished(self) -> bool:
-        """More must come in of a frame that has begun."""
-        return self._body is not None
+    def missing(self) -> int:
+        """How many bytes must still come in of a frame that has begun."""
+        return 0 if self._body is None else self._size - self._have
 
     def next(self) -> Bytes | None:
         """The next whole frame, without its length; None until more has come in.
@@ -146,7 +144,9 @@ class Frames:
             self._done = bytes(body)
         else:
             self._size, self._have = size, have
-            self._body = bytearray(body)
+            self._body = body if self._at_once else bytearray(body)
+            if self._at_once:
+                self._grow(1)
         return True
 
     def _filled(self, count: int) -> None:
@@ -161,7 +161,7 @@ class Frames:
             least = max(GROWTH * self._have, self._have + count, self._at_once)
             size = min(self._size, least)
             # zeros would be written only to be written over: half the time of a large answer
-            grown = _blank(size) if self._at_once else bytearray(size)
+            grown = roomy(size) if self._at_once else bytearray(size)
             grown[: self._have] = memoryview(self._body)[: self._have]
             self._body = grown
 
@@ -177,11 +177,6 @@ class Frames:
                 f"a frame of {size} bytes is announced, the limit is {self.limit} ({self._cause})"
             )
         return int(size)
-
-
-def _blank(size: int) -> memoryview:
-    """Room with whatever was there before."""
-    return np.empty(size, np.uint8).data
 
 
 def foreign(head: bytes) -> str | None:

@@ -146,6 +146,7 @@ def decode(  # noqa: PLR0913, limits of several kinds
     most: int = MOST,
     most_in_all: int = MOST_IN_ALL,
     portion: int | None = None,
+    may_end_cut: bool = False,
 ) -> Columns:
     """The records of all batches of a buffer that begins with one.
 
@@ -155,8 +156,9 @@ def decode(  # noqa: PLR0913, limits of several kinds
     :param most_in_all: the same for all batches together
     :param portion: read no more batches than have so many bytes together, decompressed, but one at
         least; ``columns.upto`` says where to go on
+    :param may_end_cut: as in :func:`rota.formats.batch.walk.walk`
     """
-    content = Content(memoryview(data), portion)
+    content = Content(memoryview(data), portion, may_end_cut=may_end_cut)
     if check:
         content.check()
     content.open(most, most_in_all)

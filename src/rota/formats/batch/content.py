@@ -22,9 +22,11 @@ MOST_EXPLAINED = 10_000
 class Content:
     """The batches of a buffer that are still good, a row for each."""
 
-    def __init__(self, view: memoryview, portion: int | None = None) -> None:
-        """:param portion: bytes of batches, decompressed, that are enough"""
-        found = walk(view)
+    def __init__(
+        self, view: memoryview, portion: int | None = None, *, may_end_cut: bool = False
+    ) -> None:
+        """As in :func:`rota.formats.batch.column.decode`."""
+        found = walk(view, may_end_cut=may_end_cut)
         self.view = view
         self.upto = len(view)
         self.problems = list(found.problems)

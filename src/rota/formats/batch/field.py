@@ -86,18 +86,15 @@ def _plain(
     """
     at = starts + 1
     word = buffer.little[at]
-    odd = np.zeros(len(starts), dtype=np.bool_)
-    timestamp_delta, bits, long = first_numbers(word)
-    odd |= long
-    before = bits.astype(np.int64)
-    word >>= bits
+    timestamp_delta, before, odd = first_numbers(word)
+    word >>= before
     offset_delta, bits, long = first_numbers(word)
     odd |= long
-    before = before + bits
+    before += bits
     word >>= bits
     key_size, bits, long = first_numbers(word)
     odd |= long
-    before = before + bits
+    before += bits  # three times 65 at most
     odd |= before > WORD
     key_start = at + (before >> 3)
     np.maximum(key_size, -1, out=key_size)  # any negative length is null

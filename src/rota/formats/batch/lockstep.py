@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rota.formats.batch.length import measured, one_by_one, strides
+from rota.formats.batch.length import in_turn, measured, strides
 from rota.formats.batch.strand import likely_records
 from rota.formats.buffer import BoolArray, Buffer, Int64Array
 
 FEW = 16
-"""With fewer strands than this still going, a step costs more than going on one by one."""
+"""With fewer strands than this still going, a step costs more than one after the other."""
 WIDE = 128
 """Strands that are worth to be looked for."""
 LARGE = 256
@@ -120,8 +120,7 @@ def _steps(
         going = here < target
         rows, at, target = rows[going], here[going], target[going]
     for row, begin, end in zip(rows.tolist(), at.tolist(), target.tolist(), strict=True):
-        found = one_by_one(buffer.data, begin, end)
-        yield np.array([row]), np.array([found], dtype=np.int64)
+        yield np.array([row]), in_turn(buffer, begin, end)[np.newaxis]
 
 
 def _unlinked(
@@ -148,8 +147,8 @@ def _anew(
     sound = ~np.isin(batch, list(bounds))
     places, owner = [at[sound]], [batch[sound]]
     for row, (start, limit) in bounds.items():
-        found = one_by_one(buffer.data, start, limit)
-        places.append(np.array(found, dtype=np.int64))
+        found = in_turn(buffer, start, limit)
+        places.append(found)
         owner.append(np.full(len(found), row))
     joined, owners = np.concatenate(places), np.concatenate(owner)
     order = np.argsort(owners, kind="stable")

@@ -39,7 +39,7 @@ def likely_records(buffer: Buffer, start: int, limit: int, count: int, parts: in
         return nothing
     rows, wide = parts - 1, window + 2
     near = np.ndarray(
-        (rows, wide), np.uint8, buffer.data, offset=start + apart, strides=(apart, 1)
+        (rows, wide), np.uint8, buffer.uint8, offset=start + apart, strides=(apart, 1)
     ).ravel()
     row, column = np.divmod(np.flatnonzero(_begins(near)), wide)
     inside = column < window

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +13,8 @@ STOPS_32 = 0x80_8080_8080
 """The highest bit of each byte that a varint of 32 bits can have; it is clear in the last."""
 PAST_32 = 1 << 32
 STOPS_64 = 0x8080_8080_8080_8080
+SHORT = 16
+"""Bits of the numbers that are looked up."""
 
 
 def unsigned_varints(buffer: Buffer, at: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -49,26 +53,38 @@ def first_numbers(
 
     Of those the number is wrong.
     """
-    kept = word
-    if (word & 0x80).any():
-        stops = ~word & STOPS_64
-        kept = stops & np.negative(stops)
-        kept -= 1  # all bits before that which says that the number ends
-        bits = np.bitwise_count(kept)
-        bits += 1
-        kept &= word
-        longest = int(bits.max())
-    else:  # one byte each, as most numbers are
-        longest = 8
-        bits = np.full(len(word), 8, dtype=np.uint8)
-    found = kept & 0x7F
-    for place in range(1, min(longest, 32) // 8):
-        found |= kept >> place & 0x7F << 7 * place
-    number = found.view(np.int64)
-    sign = number & 1
-    number >>= 1
-    number ^= np.negative(sign, out=sign)
+    numbers, sizes = _short_numbers()
+    low = word.view(np.int64) & 0xFFFF
+    number, bits = numbers[low], sizes[low]
+    more = np.flatnonzero(bits > SHORT)
+    if len(more):
+        number[more], bits[more] = _any_first_numbers(word[more])
     return number, bits, bits > 32
+
+
+@functools.cache
+def _short_numbers() -> tuple[Int64Array, npt.NDArray[np.uint8]]:
+    """By the first two bytes: the number that they begin with, and its bits if those are all."""
+    first, second = np.arange(1 << 16) & 255, np.arange(1 << 16) >> 8
+    one = first < 128
+    number = signed(np.where(one, first, first & 127 | second << 7))
+    bits = np.where(one, 8, np.where(second < 128, SHORT, 255))
+    return number, bits.astype(np.uint8)
+
+
+def _any_first_numbers(
+    word: npt.NDArray[np.uint64],
+) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
+    stops = ~word & STOPS_64
+    kept = stops & np.negative(stops)
+    kept -= 1  # all bits before that which says that the number ends
+    bits = np.bitwise_count(kept)
+    bits += 1
+    kept &= word
+    found = kept & 0x7F
+    for place in range(1, min(int(bits.max()), 32) // 8):
+        found |= kept >> place & 0x7F << 7 * place
+    return signed(found.view(np.int64)), bits
 
 
 def varlongs(buffer: Buffer, at: Int64Array) -> tuple[Int64Array, Int64Array, BoolArray]:

@@ -54,8 +54,12 @@ class Walk:
         return len(self.positions)
 
 
-def walk(data: Bytes, start: int = 0) -> Walk:
-    """The batches from a position on at which one begins; of any buffer, a mapped file too."""
+def walk(data: Bytes, start: int = 0, *, may_end_cut: bool = False) -> Walk:
+    """The batches from a position on at which one begins; of any buffer, a mapped file too.
+
+    :param may_end_cut: the last batch may well be cut, and what looks like that is not searched for
+        others as damage is; unless it comes first, for then nothing speaks for it
+    """
     view = memoryview(data)
     search = _Search(view)
     positions: list[int] = []
@@ -68,7 +72,9 @@ def walk(data: Bytes, start: int = 0) -> Walk:
             at = end = stop
             before = positions[-1]
             continue
-        problem = _passable(view, at)
+        problem = _cut(view, at) if may_end_cut and positions else None
+        if problem is None:
+            problem = _passable(view, at)
         if problem is None:
             problem = _damaged(view, at, search, before)
             if problem.position < at:  # the batch before was none: its length led astray
@@ -130,6 +136,19 @@ def _damaged(view: memoryview, at: int, search: _Search, before: int | None) -> 
         return Problem(at, size, Flaw.FRAME, magic_problem(magic))
     if after < len(view) or (length is not None and length < SHORTEST_OLD):
         return Problem(at, size, Flaw.FRAME, f"impossible length {length}")
+    return _cut_problem(at, size, length)
+
+
+def _cut(view: memoryview, at: int) -> Problem | None:
+    """A batch of today that goes on behind the end, or may."""
+    left = len(view) - at
+    length, magic = _length_and_magic(view, at)
+    if magic != MAGIC or (length is not None and not left - PREFIX < length >= SHORTEST):
+        return None
+    return _cut_problem(at, left, length)
+
+
+def _cut_problem(at: int, size: int, length: int | None) -> Problem:
     whole = f"at least {HEAD.size}" if length is None else PREFIX + length
     return Problem(at, size, Flaw.CUT, f"a batch of {whole} bytes is cut, {size} are there")
 
