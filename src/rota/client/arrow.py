@@ -61,7 +61,7 @@ def _pieces(buffer: Buffer, start: Int64Array, size: Int64Array) -> Any:  # noqa
         return pa.nulls(len(size), pa.binary())
     end = np.maximum(size, 0) + start
     if (start[1:] < end[:-1]).any():  # compressed batches and others in turns
-        return pa.array(cut(buffer.data, start, size), pa.binary())
+        return pa.array(cut(buffer, start, size), pa.binary())
     # every second element is one of ours, those between are what lies between
     bounds = np.empty(2 * len(size), dtype=np.int32)
     bounds[::2], bounds[1::2] = start, end

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from itertools import pairwise
+from struct import Struct
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from rota.formats.batch import Columns, record_header
-from rota.formats.buffer import Int64Array
+from rota.formats.buffer import Buffer, Int64Array
 from rota.model.topic import TopicPartition
 
 if TYPE_CHECKING:
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
 Headers = tuple[tuple[str, bytes | None], ...]
 NO_HEADERS: Headers = ()
+LEAST_ALIKE = 32
+"""Pieces of one size from which on they are cut out faster together."""
 
 
 class Batch:
@@ -98,12 +103,12 @@ class Batch:
     def keys(self) -> list[bytes | None]:
         """The records' keys."""
         columns = self.columns
-        return cut(columns.buffer.data, columns.key_start[self.rows], columns.key_size[self.rows])
+        return cut(columns.buffer, columns.key_start[self.rows], columns.key_size[self.rows])
 
     def values(self) -> list[bytes | None]:
         """The records' values."""
         columns, rows = self.columns, self.rows
-        return cut(columns.buffer.data, columns.value_start[rows], columns.value_size[rows])
+        return cut(columns.buffer, columns.value_start[rows], columns.value_size[rows])
 
     def headers(self) -> Sequence[Headers]:
         """The records' headers. What is no UTF-8 in a name is replaced by U+FFFD, as in Kafka."""
@@ -112,9 +117,9 @@ class Batch:
             return [NO_HEADERS] * len(self)
         buffer = self.columns.buffer
         found = record_header.read(buffer, self.columns.headers_start[self.rows], counts)
-        names = cut(buffer.data, found.name_start, found.name_size)
+        names = cut(buffer, found.name_start, found.name_size)
         text = {name: str(name or b"", "utf-8", "replace") for name in set(names)}
-        values = cut(buffer.data, found.value_start, found.value_size)
+        values = cut(buffer, found.value_start, found.value_size)
         pairs = list(zip(map(text.__getitem__, names), values, strict=True))
         behind = np.cumsum(counts)
         bounds = zip((behind - counts).tolist(), behind.tolist(), strict=True)
@@ -157,12 +162,43 @@ class Batch:
         return record_batch(self)
 
 
-def cut(data: bytes, start: Int64Array, size: Int64Array) -> list[bytes | None]:
-    """Pieces of some bytes; None where a size is negative."""
+def cut(buffer: Buffer, start: Int64Array, size: Int64Array) -> list[bytes | None]:
+    """Pieces of a buffer; None where a size is negative."""
     null = size < 0
-    if not null.any():
-        return [data[a:b] for a, b in zip(start.tolist(), (start + size).tolist(), strict=True)]
     if null.all():
         return [None] * len(size)
+    if not null.any():
+        return _alike(buffer.view, start, size) or _slices(buffer.data, start, size)
     pairs = zip(start.tolist(), (start + size).tolist(), strict=True)
+    data = buffer.data
     return [data[a:b] if a <= b else None for a, b in pairs]
+
+
+def _slices(data: bytes, start: Int64Array, size: Int64Array) -> list[bytes | None]:
+    return [data[a:b] for a, b in zip(start.tolist(), (start + size).tolist(), strict=True)]
+
+
+def _alike(view: memoryview, start: Int64Array, size: Int64Array) -> list[bytes | None] | None:
+    """The same if many pieces that follow each other are of one size and equally far apart, as
+    those of records of one size are; else None. Takes a quarter of the time.
+    """
+    step = np.diff(start)
+    changed = size[1:] != size[:-1]
+    changed[:-1] |= step[1:] != step[:-1]
+    bounds = [0, *(np.flatnonzero(changed) + 1).tolist(), len(start)]
+    if len(bounds) > len(start) // LEAST_ALIKE:
+        return None
+    found: list[bytes | None] = []
+    for first, behind in pairwise(bounds):
+        each = int(size[first])
+        between = int(step[first]) - each if behind - first > 1 else 0
+        if between < 0:
+            return None
+        found += _layout(each, between, behind - first).unpack_from(view, int(start[first]))
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _layout(size: int, between: int, count: int) -> Struct:
+    """So many pieces of a size, with so much between them."""
+    return Struct(f"{size}s" + f"{between}x{size}s" * (count - 1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import ssl
 from collections import deque
@@ -84,6 +85,8 @@ class Connection(asyncio.BufferedProtocol):
             stranger.LONGEST_GREETING, means.scratch, "the largest that a client takes", AT_ONCE
         )
         self._room = _NOTHING
+        self._descriptor = -1
+        """Of the socket, where it may be read without TLS."""
         self._head: bytes | None = b""
         """What has come first, until it is known to be a broker's."""
         self._provoked = False
@@ -275,6 +278,8 @@ class Connection(asyncio.BufferedProtocol):
         """The socket is connected, and TLS agreed on."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if self._means.context is None and hasattr(os, "readv"):
+            self._descriptor = transport.get_extra_info("socket").fileno()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where bytes may arrive."""
@@ -295,6 +300,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
         self._room = _NOTHING  # a view would keep the whole answer
         self._frames.advance(nbytes)
+        self._read_on()
         try:
             while (frame := self._frames.next()) is not None:
                 self._receive(frame)
@@ -302,6 +308,19 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(f"what came in is no answer: {error}")
         if self._finishing and not self._waiting:
             self.close()
+
+    def _read_on(self) -> None:
+        """Takes what is there of a frame that has begun: a turn of the loop for each piece of it
+        costs more than the piece. How it ends, and errors, are left to the loop.
+        """
+        while self._descriptor >= 0 and self._frames.missing:
+            try:
+                count = os.readv(self._descriptor, [self._frames.room()])
+            except OSError:
+                return
+            if not count:
+                return
+            self._frames.advance(count)
 
     def eof_received(self) -> bool:
         """The broker sends no more."""

@@ -33,12 +33,24 @@ class Bell:
     def ring(self) -> None:
         """Wakes those who wait."""
         loop = self._loop
-        if self._waiting and loop is not None and not loop.is_closed():
+        if not self._waiting or loop is None or loop.is_closed():
+            return
+        if _running() is loop:
+            self._wake_all()
+        else:
             loop.call_soon_threadsafe(self._wake_all)
 
     def _wake_all(self) -> None:
         for future in self._waiting:
             _wake(future)
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    """The loop of this thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _wake(future: asyncio.Future[None]) -> None:

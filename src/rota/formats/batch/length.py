@@ -67,8 +67,9 @@ def in_turn(buffer: Buffer, at: int, limit: int) -> Int64Array:
         found.append(np.arange(at, end, size))
         short += end - at < LEAST_RUN * size
         at = end
-    found.append(np.array(_one_by_one(buffer.view, at, limit), dtype=np.int64))
-    return np.concatenate(found)
+    if at < limit:
+        found.append(np.array(_one_by_one(buffer.view, at, limit), dtype=np.int64))
+    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 
 def _one_by_one(data: Bytes, at: int, limit: int) -> list[int]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rota.formats.batch.length import in_turn, measured, strides
-from rota.formats.batch.strand import likely_records
+from rota.formats.batch.strand import LARGEST, likely_records
 from rota.formats.buffer import BoolArray, Buffer, Int64Array
 
 FEW = 16
@@ -52,6 +52,10 @@ def _strands(
     buffer: Buffer, start: Int64Array, limit: Int64Array, count: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
     """Where records seem to be, and of which batch."""
+    if len(count) < FEW and (limit - start).sum() > LARGEST * count.sum():
+        bounds = zip(start.tolist(), limit.tolist(), strict=True)
+        places = [in_turn(buffer, first, behind) for first, behind in bounds]
+        return _joined(places), np.repeat(np.arange(len(count)), [len(each) for each in places])
     begin, owner = _begun(buffer, start, limit, count)
     target = limit[owner]
     inner = np.flatnonzero(owner[1:] == owner[:-1])
@@ -72,6 +76,10 @@ def _strands(
         at[to[real]] = places[real]
         first[rows] += places.shape[1]
     return at, np.repeat(owner, counts)
+
+
+def _joined(places: list[Int64Array]) -> Int64Array:
+    return places[0] if len(places) == 1 else np.concatenate(places)
 
 
 def _run(count: Int64Array, strands: int) -> int:
