@@ -1,10 +1,19 @@
-"""A way to the broker that can be cut: TCP from one port to another."""
+"""A way to the broker that can be cut: TCP from one port to another.
+
+Sockets are accepted and held here, not by asyncio's servers and streams: in Python 3.11 a server
+that is closed loses the connections that it has accepted a moment before (``Server._attach``).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
-from contextlib import suppress
+from collections.abc import Coroutine
+from typing import Any
+
+BACKLOG = 100
+PIECE = 1 << 16
 
 
 class Proxy:
@@ -13,15 +22,17 @@ class Proxy:
     def __init__(self, port: int, target: int) -> None:
         self.port = port
         self._target = target
-        self._loop = asyncio.new_event_loop()
-        self._open: set[asyncio.StreamWriter] = set()
+        self._links: dict[asyncio.Task[None], tuple[socket.socket, socket.socket]] = {}
+        """The sockets of every connection, from its accept until they are closed."""
         self._through = True
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Proxy:
+        self._listening = socket.create_server(("127.0.0.1", self.port), backlog=BACKLOG)
+        self._listening.setblocking(False)
+        self._loop = asyncio.new_event_loop()
+        self._loop.add_reader(self._listening, self._accept)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        assert self._ready.wait(10)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -38,62 +49,53 @@ class Proxy:
         """Connections get through again."""
         self._through = True
 
-    def _call(self, coroutine: object) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)  # type: ignore[arg-type]
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._server = self._loop.run_until_complete(
-            asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        )
-        self._ready.set()
-        self._loop.run_forever()
+    def _call(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     async def _cut(self) -> None:
         self._through = False
-        for each in self._open:
-            each.transport.abort()
+        for task in self._links:
+            task.cancel()
+        if self._links:
+            await asyncio.wait(list(self._links))
 
     async def _end(self) -> None:
-        self._server.close()
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
         await self._cut()
-        await _turns()  # those that were just accepted begin, and end
-        for task in asyncio.all_tasks():
-            if task is not asyncio.current_task():
-                task.cancel()
-                with suppress(asyncio.CancelledError, OSError):
-                    await task
-        await _turns()  # aborted connections close their sockets
+        assert not self._links
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self) -> None:
         try:
-            if self._through:
-                await self._join(reader, writer)
-        finally:
-            writer.transport.abort()
-
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            there, back = await asyncio.open_connection("127.0.0.1", self._target)
-        except OSError:
+            near, _ = self._listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
             return
-        self._open |= {writer, back}
+        if not self._through:
+            near.close()
+            return
+        far = socket.socket()
+        for each in (near, far):
+            each.setblocking(False)
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = self._loop.create_task(self._join(near, far))
+        self._links[task] = near, far
+        task.add_done_callback(self._part)
+
+    def _part(self, task: asyncio.Task[None]) -> None:
+        """Also of those that were cancelled before their first step."""
+        for each in self._links.pop(task):
+            each.close()
+
+    async def _join(self, near: socket.socket, far: socket.socket) -> None:
         try:
-            await asyncio.gather(_pump(reader, back), _pump(there, writer))
-        finally:
-            self._open -= {writer, back}
-            back.transport.abort()
+            await self._loop.sock_connect(far, ("127.0.0.1", self._target))
+            async with asyncio.TaskGroup() as ways:
+                ways.create_task(self._pump(near, far))
+                ways.create_task(self._pump(far, near))
+        except* OSError:
+            pass
 
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-    writer.transport.abort()
-
-
-async def _turns() -> None:
-    """Lets the loop do what is to be done."""
-    for _ in range(5):
-        await asyncio.sleep(0)
+    async def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        while data := await self._loop.sock_recv(source, PIECE):
+            await self._loop.sock_sendall(sink, data)
+        raise ConnectionAbortedError  # which ends the other way too

@@ -16,10 +16,14 @@ START = 1_700_000_000_000
 
 
 def sample(count: int) -> list[dict[str, Any]]:
-    """Records with and without keys, values and headers, at times of their own."""
+    """Records with and without keys, values and headers, at times of their own.
+
+    Each has a long key or a long value, and so gets smaller by itself: clients send a batch as it
+    is if compression does not help, and any record may be alone in one.
+    """
     return [
         {
-            "key": None if number % 3 == 0 else f"key {number}",
+            "key": None if number % 3 == 0 else f"key {number} " * 20,
             "value": None if number % 9 == 1 else f"value {number} " * 20,
             "headers": [["number", str(number)], ["empty", ""], ["number", "twice"]]
             if number % 2

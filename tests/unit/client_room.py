@@ -82,6 +82,11 @@ async def server(talk: Talk, **options: Any) -> AsyncIterator[str]:
         host, port = listening.sockets[0].getsockname()[:2]
         yield f"{host}:{port}"
     finally:
+        loop = asyncio.get_running_loop()
+        for each in listening.sockets:
+            loop.remove_reader(each.fileno())
+        for _ in range(4):  # a server that is closed loses those that it is letting in
+            await asyncio.sleep(0)
         listening.close()
         for task in tasks:
             task.cancel()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import random
 import struct
 import time
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -477,6 +479,35 @@ def test_nothing_is_left_open(broker: Broker) -> None:
         assert files() <= before + 2  # those that the broker is about to close
 
 
+def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> None:
+    """Whenever that happens: while it connects, is asked or is closed."""
+
+    async def use(made: Client) -> None:
+        try:
+            await made.refresh(["orders"], deadline=soon())
+            made.request_refresh()
+        finally:
+            await made.close()
+
+    async def main() -> None:
+        for turns in range(60):
+            made = Client(config(broker.bootstrap_servers))
+            task = asyncio.ensure_future(use(made))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for _ in range(2):  # the second one while it closes
+                task.cancel()
+                await asyncio.sleep(0)
+            await asyncio.wait([task])
+        while asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.sleep(0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(main())
+        gc.collect()
+
+
 def test_a_peer_that_is_closed_opens_nothing() -> None:
     async def main() -> None:
         async with server(Script()) as at:
@@ -542,6 +573,41 @@ def test_what_is_won_twice_is_not_lost() -> None:
         won, _ = await race.first([lambda: way(0), lambda: way(1)], discard=discarded.append)
         assert won is not None
         assert sorted([won, *discarded]) == [0, 1]
+
+    run(main())
+
+
+def test_what_was_won_is_not_lost_when_the_race_is_cancelled() -> None:
+    async def main() -> None:
+        ending, go = asyncio.Event(), asyncio.Event()
+        discarded: list[int] = []
+
+        async def stubborn(number: int) -> int:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                ending.set()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await go.wait()
+            return number
+
+        async def quick() -> int:
+            return 2
+
+        ways: list[Callable[[], Awaitable[int]]] = [
+            partial(stubborn, 0),
+            partial(stubborn, 1),
+            quick,
+        ]
+        racing = asyncio.ensure_future(race.first(ways, discard=discarded.append))
+        await ending.wait()
+        racing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await racing
+        go.set()
+        while len(discarded) < 3:
+            await asyncio.sleep(0)
+        assert sorted(discarded) == [0, 1, 2]
 
     run(main())
 

@@ -21,6 +21,7 @@ import rota
 from rota.broker.embedded import Broker
 from rota.client import answer
 from rota.consumer.buffer import Buffer
+from rota.consumer.core import Core
 from rota.consumer.listener import Offsets
 from rota.errors import (
     AuthorizationFailed,
@@ -513,6 +514,26 @@ def test_a_listener_may_commit_and_seek(broker: Broker) -> None:
         careful.subscribe(["t"], listener=Careful())
         assert values(careful, 3) == [b"2", b"3", b"4"]
     assert broker.committed("g") == {T0: 4}
+
+
+def test_what_is_assigned_while_a_poll_ends_is_told_in_it(
+    consumer: rota.BlockingConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Core._take_in_poll
+
+    def slowly(core: Core, taken: Callable[[], bool]) -> bool:
+        time.sleep(0.05)  # what the member has asked for is answered meanwhile
+        return take(core, taken)
+
+    monkeypatch.setattr(Core, "_take_in_poll", slowly)
+    diary = Diary()
+    consumer.subscribe(["t"], listener=diary)
+    end = time.monotonic() + 60
+    while not (consumer.assignment or diary.calls):
+        assert time.monotonic() < end
+        consumer.poll(0)
+    assert diary.calls == [("assigned", (T0, T1))]
+    assert consumer.assignment == {T0, T1}
 
 
 def test_a_listener_that_raises_is_told_and_leaves_the_group_usable(

@@ -98,8 +98,17 @@ def test_aborted_transactions_are_left_out_of_what_is_committed() -> None:
 
 
 def test_a_batch_cut_at_the_end_is_left_for_the_next_fetch() -> None:
-    data = encoded(0, 3) + encoded(3, 3)
-    assert offsets(fetched(data[:-1])) == ([0, 1, 2], 3)
+    first, second = encoded(0, 3), encoded(3, 3)
+    assert not any(second[:7])  # an offset begins with zeros, which are no damage
+    for size in range(len(second)):
+        assert offsets(fetched(first + second[:size])) == ([0, 1, 2], 3), size
+
+
+def test_zeros_where_a_batch_should_be_are_told() -> None:
+    for size in (12, 100):
+        found, error = failed(fetched(encoded(0, 3) + bytes(size)))
+        assert (found, error.offset) == ([0, 1, 2], 3)
+        assert "zeros" in str(error)
 
 
 def test_nothing_but_a_cut_batch_is_told() -> None:

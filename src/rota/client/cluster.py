@@ -308,8 +308,13 @@ class Client:
             raise Unreachable("this client is closed")
 
     async def close(self) -> None:
-        """Closes all connections; what is under way fails."""
+        """Closes all connections; what is under way fails. They are closed, too, if who waits for
+        it is cancelled.
+        """
         self._closed = True
+        self._refresher.stop()
+        for each in self._peers.values():
+            each.stop()
         await self._refresher.close()
         await asyncio.gather(*(each.close() for each in self._peers.values()))
 

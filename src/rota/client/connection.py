@@ -160,8 +160,10 @@ class Connection(asyncio.BufferedProtocol):
             raise tls.failure(error, self.name) from error
         finally:
             if self._transport is None:
-                await asyncio.sleep(0)  # the loop closes a socket in its next turn
-                opened.close()
+                try:
+                    await asyncio.sleep(0)  # the loop closes a socket in its next turn
+                finally:
+                    opened.close()
 
     async def _begin(self, deadline: float, silence: float) -> None:
         self._stage = "greeting"

@@ -114,6 +114,8 @@ class Peer:
         if error is None:
             self._connection, self._failures, self.problem = task.result(), 0, None
             self._met = True
+            if self._closed:  # it was open just before it was to be given up
+                self._connection.close()
             return
         self._failures += 1
         pause = self._pauses.after(self._failures)
@@ -122,11 +124,20 @@ class Peer:
             LOGGER.log(self._means.level, "%s", error)  # not each time: it is tried again and again
         self.problem = error if isinstance(error, RotaError) else Unreachable(str(error))
 
-    async def close(self) -> None:
-        """Closes the connection, or the try to open it."""
+    def stop(self) -> None:
+        """Begins to close the connection, or the try to open it."""
+        if self._closed:
+            return  # a second cancellation would cut short what the first one set going
         self._closed = True
         if self._opening is not None:
             self._opening.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    async def close(self) -> None:
+        """Closes it, and waits for that."""
+        self.stop()
+        if self._opening is not None:
             await asyncio.wait([self._opening])
         if self._connection is not None:
             await self._connection.abort()

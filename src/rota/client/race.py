@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from rota.errors import RotaError
@@ -24,7 +25,8 @@ async def first(
 
     The others are cancelled. All have ended when this returns.
 
-    :param discard: ends what a second one gives, that came in at the same moment
+    :param discard: ends what nobody gets: of a second one that came in at the same moment, or of
+        the first if this is cancelled while the others end
     :raises Exception: what a way raises that is no RotaError, at once
     """
     if len(ways) == 1:
@@ -36,6 +38,7 @@ async def first(
     running: set[asyncio.Task[T]] = set()
     failed: list[RotaError] = []
     more = True
+    won: asyncio.Task[T] | None = None
     try:
         while more or running:
             if more and (way := next(left, None)) is not None:
@@ -54,7 +57,12 @@ async def first(
                 return won.result(), failed
         return None, failed
     finally:
-        await _end(running, discard)
+        try:
+            await _end(running, discard)
+        except asyncio.CancelledError:
+            if won is not None and discard is not None:
+                discard(won.result())
+            raise
 
 
 async def _run(way: Callable[[], Awaitable[T]]) -> T:
@@ -79,6 +87,11 @@ def _winner(
 async def _end(running: set[asyncio.Task[T]], discard: Callable[[Any], None] | None) -> None:
     for task in running:
         task.cancel()
-    for result in await asyncio.gather(*running, return_exceptions=True):
-        if discard is not None and not isinstance(result, BaseException):
-            discard(result)
+        if discard is not None:
+            task.add_done_callback(partial(_drop, discard))
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+def _drop(discard: Callable[[Any], None], task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        discard(task.result())

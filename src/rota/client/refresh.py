@@ -198,17 +198,25 @@ class Refresher:
         finally:
             self._background = None
 
-    async def close(self) -> None:
-        """Ends what is under way."""
+    def stop(self) -> None:
+        """Cancels what is under way."""
+        if self._closed:
+            return
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [self._background, None if self._round is None else self._round.task]
-        left = [each for each in tasks if each is not None]
-        for task in left:
+        for task in self._under_way():
             task.cancel()
-        if left:
+
+    async def close(self) -> None:
+        """Ends what is under way, and waits for that."""
+        self.stop()
+        if left := self._under_way():
             await asyncio.wait(left)
+
+    def _under_way(self) -> list[asyncio.Task[None]]:
+        tasks = [self._background, None if self._round is None else self._round.task]
+        return [each for each in tasks if each is not None]
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:

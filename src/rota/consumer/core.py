@@ -202,7 +202,7 @@ class Core:
                     prepare()
                     if self._take_in_poll(take):
                         return True
-                    if loop.time() >= deadline or self.is_closing:
+                    if self.is_closing or (loop.time() >= deadline and self._ends_in_peace()):
                         return False
                     await self.bell.wait(deadline, self._is_due)
             finally:
@@ -229,6 +229,16 @@ class Core:
         """
         with self.lock():
             if not self._may_take() or not take():
+                return False
+            self._tell_poll(PollEnded())
+            return True
+
+    def _ends_in_peace(self) -> bool:
+        """Ends the poll, unless the member has said something meanwhile: it may be given partitions
+        that the listener, who hears of them in a poll, has not been told of.
+        """
+        with self.lock():
+            if self.membership is not None and self.membership.is_due:
                 return False
             self._tell_poll(PollEnded())
             return True
