@@ -54,8 +54,9 @@ def _strands(
     """Where records seem to be, and of which batch."""
     if len(count) < FEW and (limit - start).sum() > LARGEST * count.sum():
         bounds = zip(start.tolist(), limit.tolist(), strict=True)
-        places = [in_turn(buffer, first, behind) for first, behind in bounds]
-        return _joined(places), np.repeat(np.arange(len(count)), [len(each) for each in places])
+        turns = [in_turn(buffer, first, behind) for first, behind in bounds]
+        lengths = [len(each) for each in turns]
+        return np.concatenate(turns), np.repeat(np.arange(len(count)), lengths)
     begin, owner = _begun(buffer, start, limit, count)
     target = limit[owner]
     inner = np.flatnonzero(owner[1:] == owner[:-1])
@@ -76,10 +77,6 @@ def _strands(
         at[to[real]] = places[real]
         first[rows] += places.shape[1]
     return at, np.repeat(owner, counts)
-
-
-def _joined(places: list[Int64Array]) -> Int64Array:
-    return places[0] if len(places) == 1 else np.concatenate(places)
 
 
 def _run(count: Int64Array, strands: int) -> int:
