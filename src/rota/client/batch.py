@@ -22,6 +22,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 NO_HEADERS: Headers = ()
 LEAST_ALIKE = 32
 """Pieces of one size from which on they are cut out faster together."""
+MOST_ALIKE = 500
+"""Pieces that are cut out at once; what is remembered of that takes 64 bytes for each."""
 
 
 class Batch:
@@ -29,6 +31,7 @@ class Batch:
 
     ``batch[a:b]`` are some of them; that copies nothing. Columns are NumPy arrays, keys and values
     are lists of bytes, and :meth:`to_arrow` gives all of it without an object for each record.
+    Columns are views of the broker's answer, which stays in memory as long as one of its batches.
     """
 
     __slots__ = ("columns", "next_epoch", "next_offset", "rows", "source")
@@ -194,7 +197,9 @@ def _alike(view: memoryview, start: Int64Array, size: Int64Array) -> list[bytes 
         between = int(step[first]) - each if behind - first > 1 else 0
         if between < 0:
             return None
-        found += _layout(each, between, behind - first).unpack_from(view, int(start[first]))
+        for begin in range(first, behind, MOST_ALIKE):
+            layout = _layout(each, between, min(behind - begin, MOST_ALIKE))
+            found += layout.unpack_from(view, int(start[begin]))
     return found
 
 
