@@ -142,10 +142,13 @@ def _damaged(view: memoryview, at: int, search: _Search, before: int | None) -> 
 def _cut(view: memoryview, at: int) -> Problem | None:
     """A batch of today that goes on behind the end, or may."""
     left = len(view) - at
-    length, magic = _length_and_magic(view, at)
-    if magic != MAGIC or (length is not None and not left - PREFIX < length >= SHORTEST):
+    if left < PREFIX:
+        return _cut_problem(at, left, None)
+    (length,) = LENGTH.unpack_from(view, at + LENGTH_AT)
+    if not left - PREFIX < length >= SHORTEST:
         return None
-    return _cut_problem(at, left, length)
+    _, magic = _length_and_magic(view, at)
+    return _cut_problem(at, left, length) if magic == MAGIC else None
 
 
 def _cut_problem(at: int, size: int, length: int | None) -> Problem:
