@@ -48,18 +48,19 @@ class Buffer:
         found = _placed(pieces[0]) if len(pieces) == 1 else None
         if found is not None:
             self._base, self._begin = found
-            self.view = memoryview(pieces[0])
+            self.size = len(pieces[0])
         else:
             self.data = b"".join([*pieces, bytes(ROOM)])
             self._base, self._begin = np.frombuffer(self.data, np.uint8), 0
-            self.view = memoryview(self.data)[:-ROOM]
-        self.size = len(self.view)
+            self.size = len(self.data) - ROOM
+        self.view = self._base.data[self._begin : self._begin + self.size + ROOM]
+        """The same where it is."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 bytes, or numbers of a kind
         """What is made when it is first asked for."""
         made: bytes | npt.NDArray[Any]
         if name == "data":
-            made = b"".join((self.view, bytes(ROOM)))
+            made = bytes(self.view)
         elif name in KINDS:
             made = self._at_any_offset(KINDS[name])
         else:
