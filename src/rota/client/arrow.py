@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rota.client.batch import Batch, cut
-from rota.errors import RecordError
+from rota.errors import InputError, RecordError
 from rota.formats.batch import record_header
 from rota.formats.batch.extra import load
 from rota.formats.buffer import BoolArray, Buffer, Int64Array
@@ -22,6 +22,8 @@ MICROSECONDS = 1_000
 FURTHEST = (1 << 63) // MICROSECONDS - 1
 """The last millisecond that can be counted in microseconds."""
 NO_TIMESTAMP = -1
+LARGEST = (1 << 31) - 1
+"""Bytes of a column of texts."""
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 SCHEMA = pa.schema(
@@ -81,6 +83,8 @@ def _numbers(values: npt.NDArray[Any], kind: Any, null: BoolArray | None = None)
 
 def _repeated(text: str, count: int) -> Any:  # noqa: ANN401 as above
     data = text.encode()
+    if count * len(data) > LARGEST:
+        raise InputError(f"{count} rows are too many for one Arrow batch: take some of them")
     bounds = np.arange(count + 1, dtype=np.int32) * len(data)
     return pa.Array.from_buffers(
         pa.string(), count, [None, pa.py_buffer(bounds), pa.py_buffer(data * count)]

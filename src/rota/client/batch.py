@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Headers = tuple[tuple[str, bytes | None], ...]
 NO_HEADERS: Headers = ()
-LEAST_ALIKE = 32
+LEAST_ALIKE = 64
 """Pieces of one size from which on they are cut out faster together."""
 MOST_ALIKE = 500
 """Pieces that are cut out at once; what is remembered of that takes 64 bytes for each."""
@@ -157,7 +157,8 @@ class Batch:
         ``topic``, ``partition``, ``offset``, ``timestamp`` (microseconds, UTC; null if there is
         none), ``timestampType`` and ``headers`` (null if there are none).
 
-        :raises InputError: pyarrow is not installed
+        :raises InputError: pyarrow is not installed, or there are so many rows that Arrow cannot
+            count the bytes of a column; take some of them
         :raises RecordError: a timestamp is too far off to be counted in microseconds
         """
         from rota.client.arrow import record_batch  # noqa: PLC0415 only who needs it has pyarrow

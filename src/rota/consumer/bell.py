@@ -31,26 +31,15 @@ class Bell:
                 timer.cancel()
 
     def ring(self) -> None:
-        """Wakes those who wait."""
+        """Wakes those who wait, from any thread and from signal handlers."""
         loop = self._loop
-        if not self._waiting or loop is None or loop.is_closed():
-            return
-        if _running() is loop:
-            self._wake_all()
-        else:
-            loop.call_soon_threadsafe(self._wake_all)
+        if self._waiting and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self.ring_here)
 
-    def _wake_all(self) -> None:
+    def ring_here(self) -> None:
+        """The same in the loop's own turn, at once."""
         for future in self._waiting:
             _wake(future)
-
-
-def _running() -> asyncio.AbstractEventLoop | None:
-    """The loop of this thread."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _wake(future: asyncio.Future[None]) -> None:

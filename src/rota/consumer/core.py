@@ -50,7 +50,7 @@ class Core:
             self.client,
             settings.read,
             None if settings.member is None else self.fetch_committed,
-            self.bell.ring,
+            self.bell.ring_here,
             key_deserializer=settings.key_deserializer,
             value_deserializer=settings.value_deserializer,
         )

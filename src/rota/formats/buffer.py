@@ -80,9 +80,13 @@ def roomy(size: int) -> memoryview:
 
 
 def _placed(piece: Bytes) -> tuple[npt.NDArray[np.uint8], int] | None:
-    """The memory that some bytes are in, if :func:`roomy` made it, and where they begin there."""
+    """The memory that some bytes are in, if it is such as :func:`roomy` makes, and where they begin
+    there.
+    """
     base = piece.obj if isinstance(piece, memoryview) else None
     if not isinstance(base, np.ndarray) or not len(piece):
+        return None
+    if base.dtype != np.uint8 or base.ndim != 1 or not base.flags.c_contiguous:
         return None
     begin = _address(np.frombuffer(piece, np.uint8)) - _address(base)
     return (base, begin) if begin + len(piece) + ROOM <= base.nbytes else None

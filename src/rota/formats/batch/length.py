@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import numpy.typing as npt
 
 from rota.formats.batch.scalar import SMALLEST_RECORD
 from rota.formats.batch.varint import unsigned_varints
@@ -59,9 +60,7 @@ def in_turn(buffer: Buffer, at: int, limit: int) -> Int64Array:
     pair, stride = buffer.pair, strides()
     while at < limit and short < SHORT_RUNS:
         size = int(stride[pair[at]])
-        lengths = pair[at:limit:size]
-        others = np.flatnonzero(lengths != lengths[0])
-        end = at + size * (int(others[0]) if len(others) else len(lengths))
+        end = at + size * _run(pair[at:limit:size])
         if end > limit:  # the last one goes further, or all of it is no run
             break
         found.append(np.arange(at, end, size))
@@ -70,6 +69,18 @@ def in_turn(buffer: Buffer, at: int, limit: int) -> Int64Array:
     if at < limit:
         found.append(np.array(_one_by_one(buffer.view, at, limit), dtype=np.int64))
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+
+def _run(lengths: npt.NDArray[np.uint16]) -> int:
+    """How many are equal at the beginning, in a time that is theirs."""
+    known, window = 0, LEAST_RUN
+    while known < len(lengths):
+        others = np.flatnonzero(lengths[known : known + window] != lengths[0])
+        if len(others):
+            return known + int(others[0])
+        known += window
+        window *= 4
+    return len(lengths)
 
 
 def _one_by_one(data: Bytes, at: int, limit: int) -> list[int]:
