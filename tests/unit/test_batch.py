@@ -15,6 +15,7 @@ from rota.errors import FormatError, InputError
 from rota.formats import batch
 from rota.formats.batch import Codec, Flaw, Marker, Record, checksum
 from rota.formats.batch.codec import decompress
+from rota.formats.batch.walk import _Search
 
 NOW = 1_790_000_000_000
 ONE = Record(7, NOW, b"key", b"value")
@@ -120,6 +121,57 @@ def test_a_batch_cut_anywhere_is_told_with_its_position() -> None:
         (problem,) = steps.problems
         assert (problem.position, problem.size) == (len(BATCH), size)
         assert problem.flaw is (Flaw.CUT if any(BATCH[:size]) else Flaw.ZEROS)
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """From where on the next batch was looked for."""
+    places: list[int] = []
+    following = _Search.next
+
+    def noted(search: _Search, at: int) -> int:
+        places.append(at)
+        return following(search, at)
+
+    monkeypatch.setattr(_Search, "next", noted)
+    return places
+
+
+def test_what_may_end_cut_is_not_searched_for_other_batches(searched: list[int]) -> None:
+    for size in range(1, len(BATCH)):
+        found = batch.walk(BATCH + BATCH[:size], may_end_cut=True)
+        assert (list(found), found.end) == ([(0, len(BATCH))], len(BATCH))
+        (problem,) = found.problems
+        assert (problem.position, problem.size) == (len(BATCH), size)
+        assert problem.flaw in ({Flaw.CUT} if any(BATCH[:size]) else {Flaw.CUT, Flaw.ZEROS})
+    assert searched == []
+    batch.walk(BATCH + BATCH[:-1])
+    assert searched == [len(BATCH) + 1]
+
+
+def test_a_first_batch_that_is_damaged_is_searched_though_it_may_end_cut(
+    searched: list[int],
+) -> None:
+    raw = changed(BATCH, 8, struct.pack(">i", 10_000)) + BATCH  # its length goes beyond the end
+    found = batch.walk(raw, may_end_cut=True)
+    assert list(found) == [(len(BATCH), len(BATCH))]
+    ((position, size, flaw),) = [(each.position, each.size, each.flaw) for each in found.problems]
+    assert (position, size, flaw) == (0, len(BATCH), Flaw.FRAME)
+    assert searched == [1]
+
+
+def test_what_cannot_be_the_beginning_of_a_batch_is_searched_though_it_may_end_cut(
+    searched: list[int],
+) -> None:
+    short = changed(BATCH, 8, struct.pack(">i", 3))
+    odd = changed(BATCH, 16, b"\x05")
+    for number, bad in enumerate((short, odd), 1):
+        found = batch.walk(BATCH + bad + BATCH, may_end_cut=True)
+        assert [position for position, _ in found] == [0, 2 * len(BATCH)]
+        (problem,) = found.problems
+        assert (problem.position, problem.size) == (len(BATCH), len(BATCH))
+        assert problem.flaw is Flaw.FRAME
+        assert len(searched) == number
 
 
 def test_zeros_to_the_end_are_no_batches() -> None:

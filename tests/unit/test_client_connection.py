@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import random
+import socket
 import struct
 import time
 import warnings
@@ -27,6 +28,7 @@ from rota.client.connection import Connection, Means
 from rota.client.metadata import Metadata
 from rota.client.peer import Peer
 from rota.errors import TimedOut, Unreachable
+from rota.formats.buffer import Bytes
 from rota.model.client import Login, Tls
 from rota.wire.api import Api
 from rota.wire.message import (
@@ -146,6 +148,128 @@ def test_a_large_answer_is_a_view_of_what_the_socket_was_read_into() -> None:
             assert records.nbytes == 60 << 20
             small = await connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             assert small.controller_id > 0
+
+    run(main())
+
+
+class Pieces(Script):
+    """Says a Fetch's answer in pieces, with pauses in which the client reads all that is there."""
+
+    def __init__(self, body: bytes, pieces: int, end: int | None = None) -> None:
+        super().__init__()
+        self.body = body
+        self.pieces = pieces
+        self.end = end
+        """How much of it is said before the connection is closed; all of it, and it stays open."""
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            head = read_head(await reader.readexactly(size))
+            api = Api(head.api)
+            answer = self.answer(api, head.correlation)
+            if api is Api.FETCH:
+                answer.responses[0].partitions[0].records = self.body
+            data = bytes(write_response(api, head.version, head.correlation, answer))
+            if api is not Api.FETCH:
+                writer.write(data)
+                continue
+            if self.end is None:
+                later = self.answer(Api.METADATA, head.correlation + 1)
+                version = spoken(Api.METADATA).high
+                data += bytes(write_response(Api.METADATA, version, head.correlation + 1, later))
+            step = len(data) // self.pieces + 1
+            data = data[: self.end]
+            for at in range(0, len(data), step):
+                writer.write(data[at : at + step])
+                await writer.drain()
+                await asyncio.sleep(0.002)
+            if self.end is not None:
+                return
+            await reader.read()  # what is asked next is answered already
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7, 40])
+@pytest.mark.parametrize("size", [300_000, 5 << 20])
+def test_a_large_answer_that_comes_in_pieces_is_read_whole_and_not_further(
+    size: int, pieces: int
+) -> None:
+    body = random.Random(size).randbytes(size)
+
+    async def main() -> None:
+        async with server(Pieces(body, pieces)) as at, connected(at) as connection:
+            fetch = connection.send(Api.FETCH, FetchRequest(), deadline=soon())
+            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            answer, told = await fetch, await metadata
+            assert answer.responses[0].partitions[0].records == body
+            assert told.controller_id == answer.session_id + 1
+            assert connection.usable
+
+    run(main())
+
+
+class Line(asyncio.Transport):
+    """A socket that nobody watches: a test says when there is something to be read."""
+
+    def __init__(self, one: socket.socket) -> None:
+        super().__init__({"socket": one})
+
+    def write(self, data: Bytes) -> None:
+        """To nobody."""
+
+    def abort(self) -> None:
+        """Nothing is left to do."""
+
+
+def test_an_answer_that_is_there_is_read_in_one_turn_and_nothing_of_the_next() -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            connection = Connection(address("a:1"), Means(config("a:1")), "a")
+            connection.connection_made(Line(ours))
+            connection._head, connection._frames.limit = None, 1 << 20
+            asked = [connection.ask_raw(Api.FETCH, 4, FetchRequest(), soon()) for _ in range(3)]
+            frames = [struct.pack(">i", number) + bytes(50_000) for number in (1, 2, 3)]
+            for frame in frames[:2]:
+                theirs.sendall(struct.pack(">i", len(frame)) + frame)
+            theirs.sendall(struct.pack(">i", len(frames[2])) + frames[2][:500])
+
+            def turn(most: int) -> None:
+                room = connection.get_buffer(-1)[:most]
+                connection.buffer_updated(ours.recv_into(room))
+
+            turn(100)  # the loop's read brought so little; the rest was there
+            assert await asked[0] == frames[0]
+            assert not asked[1].done()
+            turn(100)
+            assert await asked[1] == frames[1]
+            turn(100)  # of the third not all is there
+            assert not asked[2].done()
+            theirs.sendall(frames[2][500:])
+            turn(100)
+            assert await asked[2] == frames[2]
+            connection.connection_lost(None)
+
+    run(main())
+
+
+@pytest.mark.parametrize("end", [5, 1000, 300_000, (5 << 20) - 1])
+@pytest.mark.parametrize("pieces", [1, 20])
+def test_what_is_under_way_fails_when_the_broker_closes_in_the_middle_of_a_large_answer(
+    end: int, pieces: int
+) -> None:
+    async def main() -> None:
+        script = Pieces(bytes(5 << 20), pieces, end)
+        async with server(script) as at, connected(at) as connection:
+            fetch = connection.send(Api.FETCH, FetchRequest(), deadline=soon())
+            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            for asked in (fetch, metadata):
+                with pytest.raises(Unreachable, match="the broker has closed the connection"):
+                    await asked
+            await connection.gone
+            assert not connection.usable
+            assert connection.in_flight == 0
 
     run(main())
 

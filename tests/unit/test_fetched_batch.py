@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import random
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 
 from rota.client.answer import read
-from rota.client.batch import Batch
+from rota.client.batch import LEAST_ALIKE, MOST_ALIKE, Batch, _alike, cut
 from rota.client.fetch import Fetched
 from rota.consumer.making import make
 from rota.consumer.record import ConsumerRecord
 from rota.errors import RecordError
 from rota.formats import batch
 from rota.formats.batch import Codec, Marker, Record
+from rota.formats.buffer import Buffer, roomy
 from rota.model.topic import TopicPartition
 
 NOW = 1_790_000_000_000
@@ -158,3 +164,145 @@ def test_what_a_deserializer_does_not_understand_is_told_after_the_records_befor
     assert found.error is not None
     assert (found.error.offset, found.error.next_offset) == (2, 3)
     assert isinstance(found.error.__cause__, ValueError)
+
+
+# Pieces of a buffer
+
+
+def pieces(sizes: list[int], gaps: list[int] | None = None) -> tuple[list[int], list[bytes | None]]:
+    """Where pieces of these sizes are in ``NUMBERS``, and what they are."""
+    starts, found = [], []
+    at = 3
+    for number, size in enumerate(sizes):
+        starts.append(at)
+        found.append(NUMBERS[at : at + size] if size >= 0 else None)
+        at += max(size, 0) + (2 if gaps is None else gaps[number % len(gaps)])
+    assert at <= len(NUMBERS)
+    return starts, found
+
+
+NUMBERS = random.Random(1).randbytes(100_000)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "together"),
+    [
+        ([7] * 100, True),
+        ([0] * 100, True),
+        ([7] * (2 * MOST_ALIKE + 1) + [8] * MOST_ALIKE, True),
+        ([7] * 100 + [8] * 100 + [0] * 100, True),
+        ([7] * 200 + [9] + [7] * 200, True),
+        ([7] * (2 * LEAST_ALIKE), True),
+        ([7] * (2 * LEAST_ALIKE - 1), False),
+        ([7] * 10, False),
+        ([7], False),
+        ([7, 8] * 100, False),
+        ([-1] * 100, False),
+        ([7] * 99 + [-1], False),
+        ([-1] + [0] * 99, False),
+        ([], False),
+    ],
+)
+@pytest.mark.parametrize("gaps", [[2], [0], [11], [2] * 50 + [70]])
+def test_pieces_of_a_buffer_are_cut_out_together_or_each_alone(
+    sizes: list[int], together: bool, gaps: list[int]
+) -> None:
+    starts, expected = pieces(sizes, gaps)
+    start, size = np.array(starts, dtype=np.int64), np.array(sizes, dtype=np.int64)
+    frame = roomy(len(NUMBERS))
+    frame[:] = NUMBERS
+    for buffer in (Buffer([NUMBERS]), Buffer([frame])):
+        assert cut(buffer, start, size) == expected
+        if min(sizes, default=-1) >= 0 and len(gaps) == 1:
+            assert (_alike(buffer.view, start, size) is not None) == together
+
+
+def test_the_last_piece_may_end_where_the_buffer_does() -> None:
+    size = np.full(100, 10)
+    for behind in (0, 5):
+        data = NUMBERS[: 1200 - 2 + behind]
+        start = np.arange(100) * 12
+        frame = roomy(len(data) + 50)
+        frame[: len(data)] = data
+        for buffer in (Buffer([data]), Buffer([frame[: len(data)]])):
+            found = cut(buffer, start, size)
+            assert found == _alike(buffer.view, start, size)
+            assert found == [data[at : at + 10] for at in start.tolist()]
+
+
+@pytest.mark.parametrize("step", [6, 1, 0, -9])
+def test_pieces_that_overlap_or_go_backwards_are_cut_out_all_the_same(step: int) -> None:
+    start = 5_000 + step * np.arange(100)
+    size = np.full(100, 7)
+    buffer = Buffer([NUMBERS])
+    assert cut(buffer, start, size) == [NUMBERS[at : at + 7] for at in start.tolist()]
+    turns = np.concatenate([start, 2_000 + 9 * np.arange(200)])  # then others, further ahead
+    expected = [NUMBERS[at : at + 7] for at in turns.tolist()]
+    assert cut(buffer, turns, np.full(300, 7)) == expected
+
+
+def test_rows_of_a_slice_are_those_of_the_whole() -> None:
+    made = [Record(each, NOW, b"%04d" % each, b"v%06d" % each) for each in range(500)]
+    whole = one(batch.encode(made))
+    assert whole[100:300].values() == [each.value for each in made[100:300]]
+    assert whole[499:].keys() == [b"0499"]
+
+
+# Arrow
+
+ARROW = """
+import sys
+from rota.client.answer import read
+from rota.client.fetch import Fetched
+from rota.formats import batch
+from rota.model.topic import TopicPartition
+
+made = [batch.Record(each, each - 1, None, b"v", ((b"h", b"1"),)) for each in range(100)]
+data = memoryview(batch.encode(made))
+[found] = read(Fetched(TopicPartition("t", 0), 0, 0, data, 100, 100, 0, ()))
+table = found.to_arrow()
+assert table.column("value").to_pylist() == [b"v"] * 100
+assert table.column("timestamp").null_count == 1
+assert "pyarrow" in sys.modules
+print("pandas" in sys.modules)
+"""
+
+
+def test_a_table_is_made_without_pandas() -> None:
+    """Which pyarrow would load where there is one; that takes half a second."""
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("pandas")
+    done = subprocess.run([sys.executable, "-c", ARROW], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]
+
+
+def test_a_table_has_the_columns_of_its_rows() -> None:
+    pytest.importorskip("pyarrow")
+    fields: list[tuple[int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]] = [
+        (NOW, b"k", None, ()),
+        (-1, None, b"", ((b"a", None), (b"\xff", b"2"))),
+        (NOW + 1, b"", b"v", ()),
+    ]
+    whole = one(batch.encode([Record(4 + n, *each) for n, each in enumerate(fields * 5)]))
+    for rows in (slice(0, 15), slice(1, 2), slice(2, 12), slice(3, 3)):
+        table = whole[rows].to_arrow()
+        table.validate(full=True)
+        expected = [
+            {
+                "key": key,
+                "value": value,
+                "topic": "orders",
+                "partition": 3,
+                "offset": 4 + number,
+                "timestampType": 0,
+                "headers": [
+                    {"key": str(name, "utf-8", "replace"), "value": each} for name, each in pairs
+                ]
+                or None,
+            }
+            for number, (_, key, value, pairs) in list(enumerate(fields * 5))[rows]
+        ]
+        assert table.drop_columns("timestamp").to_pylist() == expected
+        times = table.column("timestamp").cast("int64").to_pylist()
+        given = [at for at, *_ in (fields * 5)[rows]]
+        assert times == [None if at < 0 else at * 1000 for at in given]

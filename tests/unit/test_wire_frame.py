@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from rota.errors import FormatError
-from rota.formats.buffer import Bytes
+from rota.formats.buffer import ROOM, Buffer, Bytes
 from rota.wire.frame import SCRATCH, Frames
 
 LIMIT = 100 * 1024 * 1024
@@ -190,3 +190,83 @@ def test_a_whole_frame_that_nobody_took_is_held() -> None:
     frames = Frames(LIMIT)
     frames.feed(framed(b"asked while the answer before is awaited"))
     assert frames.held == 44
+
+
+@pytest.mark.parametrize("at_once", [0, 500, 1 << 20])
+def test_what_is_missing_is_the_rest_of_a_frame_that_has_begun(at_once: int) -> None:
+    body = random.Random(3).randbytes(5_000)
+    data = framed(body)
+    frames = Frames(LIMIT, bytearray(100), at_once=at_once)
+    assert frames.missing == 0
+    frames.feed(data[:3])
+    assert frames.missing == 0, "its length is not known yet"
+    frames.feed(data[3:50])
+    frames.next()  # puts the beginning of the length and the rest of it together
+    for at in range(50, len(data), 99):
+        assert frames.missing == len(data) - at
+        assert frames.next() is None
+        room = frames.room()
+        assert 0 < len(room) <= frames.missing, "no byte of the next frame is read into this one"
+        count = min(99, len(room), frames.missing)
+        room[:count] = data[at : at + count]
+        frames.advance(count)
+        frames.feed(data[at + count : at + 99])
+    assert frames.missing == 0
+    assert frames.next() == body
+    assert frames.missing == 0
+
+
+def test_a_frame_that_is_too_long_is_not_begun() -> None:
+    frames = Frames(1000, at_once=1 << 20)
+    frames.feed((1001).to_bytes(4, "big") + b"x")
+    assert frames.missing == 0
+    with pytest.raises(FormatError, match="1001"):
+        frames.next()
+    assert frames.missing == 0
+
+
+@pytest.mark.parametrize("first", [1, 3, 4, 5, 90, 99])
+def test_a_frame_with_room_made_at_once_is_no_view_of_the_shared_room(first: int) -> None:
+    scratch = bytearray(100)
+    frames = Frames(LIMIT, scratch, at_once=1 << 20)
+    body = random.Random(2).randbytes(3_000)
+    room = frames.room()
+    room[:first] = framed(body)[:first]
+    frames.advance(first)
+    assert frames.next() is None
+    scratch[:] = b"\xff" * 100  # another connection's bytes
+    assert written(frames, framed(body)[first:]) == [body]
+
+
+@pytest.mark.parametrize("size", [400, 501, 2_000, 100_000])
+def test_a_frame_with_room_made_at_once_is_read_as_numbers_where_it_is(size: int) -> None:
+    """Smaller than what is made room for at once, or grown."""
+    frames = Frames(LIMIT, bytearray(100), at_once=500)
+    body = random.Random(1).randbytes(size)
+    left = framed(body)
+    while left:
+        room = frames.room()
+        count = min(len(room), len(left), 333)
+        room[:count] = left[:count]
+        frames.advance(count)
+        left = left[count:]
+    frame = frames.next()
+    assert isinstance(frame, memoryview)
+    assert frame == body
+    buffer = Buffer([frame[7:]])
+    assert buffer.view.obj is frame.obj
+    assert (buffer.size, buffer.data[:-ROOM]) == (size - 7, body[7:])
+
+
+def test_frames_with_room_made_at_once_may_be_cut_anywhere() -> None:
+    rng = random.Random(6)
+    for at_once in (1, 50, 1 << 20):
+        bodies = [rng.randbytes(rng.choice((0, 1, 5, 49, 300, 20_000))) for _ in range(60)]
+        data = b"".join(map(framed, bodies))
+        frames = Frames(LIMIT, bytearray(3000), at_once=at_once)
+        found = []
+        while data:
+            count = rng.randint(1, 5_000)
+            found += written(frames, data[:count])
+            data = data[count:]
+        assert found == bodies

@@ -41,7 +41,8 @@ _ABOUT: Mapping[str, str] = {
     "heartbeat.interval.ms": "How often the coordinator is told that the member lives; less than "
     "`session.timeout.ms`, best a third of it.",
     "isolation.level": "Whether records of open and aborted transactions are handed out.",
-    "max.partition.fetch.bytes": "About how much of one partition a fetch may bring.",
+    "max.partition.fetch.bytes": "About how much of one partition a fetch may bring; less takes "
+    "less memory and more requests. Kafka: 1048576.",
     "max.poll.interval.ms": "How long the application may take between two polls before its "
     "partitions go to others.",
     "max.poll.records": "How many records a poll gives at most.",

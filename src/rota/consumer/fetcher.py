@@ -3,14 +3,15 @@
 One or two Fetches are under way for each broker, and the next is sent as soon as an answer is in,
 before that is decoded. What waits is bounded: a partition is asked for again while not more than
 ``max.partition.fetch.bytes`` of it wait, and nobody is while ``fetch.max.bytes`` wait in all. What
-is under way shares ``fetch.max.bytes`` among its Fetches. So there are never more bytes than
+is under way shares ``fetch.max.bytes`` among its Fetches; none asks for more than 8 MiB, or
+``max.partition.fetch.bytes`` if that is more. So there are never more bytes than
 
     2 x fetch.max.bytes, or 2 x max.partition.fetch.bytes x partitions if that is less,
 
 as they came from the brokers, beside the answer that is being handed out, of which 16 MiB are
 decoded at a time. Two things come on top: a record batch that is larger than a limit comes all the
 same, and with so many brokers that ``fetch.max.bytes`` has not ``max.partition.fetch.bytes`` for
-two Fetches of each, every Fetch may bring that much.
+two Fetches of each, every Fetch may bring that much (by default with more than six brokers).
 """
 
 from __future__ import annotations

@@ -1,0 +1,144 @@
+"""The bell that wakes an application: in its own loop at once, and from other threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from rota.consumer.bell import Bell
+
+LATE = 60.0
+"""Seconds that nobody waits."""
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What was handed to a loop as if from another thread."""
+    found: list[object] = []
+    plain = asyncio.BaseEventLoop.call_soon_threadsafe
+
+    def noted(
+        loop: asyncio.BaseEventLoop, callback: Callable[..., object], *args: object
+    ) -> asyncio.Handle:
+        found.append(callback)
+        return plain(loop, callback, *args)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "call_soon_threadsafe", noted)
+    return found
+
+
+async def waiting(bell: Bell, count: int = 1) -> list[asyncio.Task[None]]:
+    """So many who wait."""
+    until = asyncio.get_running_loop().time() + LATE
+    tasks = [asyncio.ensure_future(bell.wait(until, never)) for _ in range(count)]
+    await asyncio.sleep(0)
+    return tasks
+
+
+def test_a_ring_in_the_loop_wakes_all_without_the_detour_of_another_thread(
+    called: list[object],
+) -> None:
+    async def main() -> None:
+        bell = Bell()
+        tasks = await waiting(bell, 3)
+        called.clear()
+        bell.ring()
+        bell.ring()  # they are awake already, and not gone yet
+        assert called == []
+        async with asyncio.timeout(LATE):
+            await asyncio.gather(*tasks)
+
+    begun = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - begun < LATE / 2
+
+
+def test_a_ring_from_another_thread_wakes() -> None:
+    async def main() -> None:
+        bell = Bell()
+        (task,) = await waiting(bell)
+        threading.Timer(0.02, bell.ring).start()
+        async with asyncio.timeout(LATE):
+            await task
+
+    asyncio.run(main())
+
+
+def test_a_ring_in_another_threads_loop_wakes() -> None:
+    async def ringing(bell: Bell) -> None:
+        await asyncio.sleep(0.02)
+        bell.ring()
+
+    async def main() -> None:
+        bell = Bell()
+        (task,) = await waiting(bell)
+        other = threading.Thread(target=lambda: asyncio.run(ringing(bell)))
+        other.start()
+        async with asyncio.timeout(LATE):
+            await task
+        other.join()
+
+    asyncio.run(main())
+
+
+def test_a_ring_where_nobody_waits_does_nothing_and_is_forgotten(called: list[object]) -> None:
+    bell = Bell()
+    bell.ring()
+
+    async def main() -> None:
+        bell.ring()
+        (task,) = await waiting(bell)
+        await asyncio.sleep(0.02)
+        assert not task.done()
+        bell.ring()
+        await task
+        called.clear()
+        bell.ring()
+        other = threading.Thread(target=bell.ring)
+        other.start()
+        other.join()
+        assert called == []
+
+    asyncio.run(main())
+    bell.ring()  # its loop is closed
+    assert called == []
+
+
+def test_what_is_due_already_is_not_waited_for() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        await Bell().wait(begun + LATE, lambda: True)
+        await Bell().wait(begun + 0.02, never)
+        assert begun + 0.02 <= loop.time() < begun + LATE / 2
+
+    asyncio.run(main())
+
+
+def test_who_is_woken_may_wait_again_at_once() -> None:
+    async def main() -> None:
+        bell = Bell()
+        until = asyncio.get_running_loop().time() + LATE
+        rounds = 0
+
+        async def listen() -> None:
+            nonlocal rounds
+            while rounds < 5:
+                await bell.wait(until, never)
+                rounds += 1
+
+        task = asyncio.ensure_future(listen())
+        while not task.done():
+            await asyncio.sleep(0)
+            bell.ring()
+        assert rounds == 5
+
+    asyncio.run(main())
