@@ -174,6 +174,21 @@ def test_what_cannot_be_the_beginning_of_a_batch_is_searched_though_it_may_end_c
         assert len(searched) == number
 
 
+@pytest.mark.parametrize(
+    ("tail", "words"),
+    [
+        (changed(changed(BATCH, 8, struct.pack(">i", 10_000)), 16, b"\x05"), "magic 5"),
+        (changed(BATCH, 8, struct.pack(">i", 10))[:20], "impossible length 10"),
+    ],
+    ids=["another magic", "a short length"],
+)
+def test_an_end_that_no_batch_begins_with_is_no_cut_one(tail: bytes, words: str) -> None:
+    (problem,) = batch.walk(BATCH + tail, may_end_cut=True).problems
+    assert (problem.position, problem.size) == (len(BATCH), len(tail))
+    assert problem.flaw is Flaw.FRAME
+    assert words in problem.text
+
+
 def test_zeros_to_the_end_are_no_batches() -> None:
     assert flaws(BATCH + bytes(10_000)) == [(len(BATCH), 10_000, Flaw.ZEROS)]
     assert flaws(bytes(5)) == [(0, 5, Flaw.ZEROS)]

@@ -11,7 +11,7 @@ import pytest
 
 from rota.consumer.bell import Bell
 
-LATE = 60.0
+LATE = 10.0
 """Seconds that nobody waits."""
 
 

@@ -254,6 +254,29 @@ def test_an_answer_that_is_there_is_read_in_one_turn_and_nothing_of_the_next() -
     run(main())
 
 
+def test_the_end_in_the_middle_of_an_answer_is_left_to_the_loop() -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            connection = Connection(address("a:1"), Means(config("a:1")), "a")
+            connection.connection_made(Line(ours))
+            connection._head, connection._frames.limit = None, 1 << 20
+            asked = connection.ask_raw(Api.FETCH, 4, FetchRequest(), soon())
+            theirs.sendall(struct.pack(">ii", 50_000, 1) + bytes(1_000))
+            theirs.close()
+            room = connection.get_buffer(-1)[:100]
+            connection.buffer_updated(ours.recv_into(room))
+            assert not asked.done()
+            assert connection._frames.missing == 50_000 - 1_004
+            connection.eof_received()
+            with pytest.raises(Unreachable, match="the broker has closed the connection"):
+                await asked
+            connection.connection_lost(None)
+
+    run(main())
+
+
 @pytest.mark.parametrize("end", [5, 1000, 300_000, (5 << 20) - 1])
 @pytest.mark.parametrize("pieces", [1, 20])
 def test_what_is_under_way_fails_when_the_broker_closes_in_the_middle_of_a_large_answer(

@@ -241,6 +241,16 @@ def test_pieces_that_overlap_or_go_backwards_are_cut_out_all_the_same(step: int)
     assert cut(buffer, turns, np.full(300, 7)) == expected
 
 
+def test_pieces_of_two_sizes_may_be_equally_far_apart() -> None:
+    start = 20 * np.arange(300)
+    for sizes in ([9, 5, 7], [5, 9, 5], [0, 20, 0]):
+        size = np.repeat(sizes, 100)
+        expected = [
+            NUMBERS[at : at + each] for at, each in zip(start.tolist(), size.tolist(), strict=True)
+        ]
+        assert cut(Buffer([NUMBERS]), start, size) == expected
+
+
 def test_rows_of_a_slice_are_those_of_the_whole() -> None:
     made = [Record(each, NOW, b"%04d" % each, b"v%06d" % each) for each in range(500)]
     whole = one(batch.encode(made))
