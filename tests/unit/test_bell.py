@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -50,8 +52,8 @@ def test_a_ring_in_the_loop_wakes_all_without_the_detour_of_another_thread(
         bell = Bell()
         tasks = await waiting(bell, 3)
         called.clear()
-        bell.ring()
-        bell.ring()  # they are awake already, and not gone yet
+        bell.ring_here()
+        bell.ring_here()  # they are awake already, and not gone yet
         assert called == []
         async with asyncio.timeout(LATE):
             await asyncio.gather(*tasks)
@@ -70,6 +72,22 @@ def test_a_ring_from_another_thread_wakes() -> None:
             await task
 
     asyncio.run(main())
+
+
+def test_a_ring_in_a_signal_handler_wakes_a_loop_that_has_nothing_else_to_do() -> None:
+    async def main() -> None:
+        bell = Bell()
+        (task,) = await waiting(bell)
+        before = signal.signal(signal.SIGUSR1, lambda *_: bell.ring())
+        threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        try:
+            await task
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+    begun = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - begun < LATE / 2
 
 
 def test_a_ring_in_another_threads_loop_wakes() -> None:

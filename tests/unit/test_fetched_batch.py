@@ -187,11 +187,11 @@ NUMBERS = random.Random(1).randbytes(100_000)
 @pytest.mark.parametrize(
     ("sizes", "together"),
     [
-        ([7] * 100, True),
-        ([0] * 100, True),
+        ([7] * 200, True),
+        ([0] * 200, True),
         ([7] * (2 * MOST_ALIKE + 1) + [8] * MOST_ALIKE, True),
-        ([7] * 100 + [8] * 100 + [0] * 100, True),
-        ([7] * 200 + [9] + [7] * 200, True),
+        ([7] * 100 + [8] * 100 + [0] * 200, True),
+        ([7] * 400 + [9] + [7] * 400, True),
         ([7] * (2 * LEAST_ALIKE), True),
         ([7] * (2 * LEAST_ALIKE - 1), False),
         ([7] * 10, False),
@@ -218,10 +218,10 @@ def test_pieces_of_a_buffer_are_cut_out_together_or_each_alone(
 
 
 def test_the_last_piece_may_end_where_the_buffer_does() -> None:
-    size = np.full(100, 10)
+    size = np.full(200, 10)
     for behind in (0, 5):
-        data = NUMBERS[: 1200 - 2 + behind]
-        start = np.arange(100) * 12
+        data = NUMBERS[: 2400 - 2 + behind]
+        start = np.arange(200) * 12
         frame = roomy(len(data) + 50)
         frame[: len(data)] = data
         for buffer in (Buffer([data]), Buffer([frame[: len(data)]])):
