@@ -10,7 +10,7 @@ import pytest
 from rota.formats.batch import length
 from rota.formats.batch.length import LEAST_RUN, SHORT_RUNS, in_turn
 from rota.formats.batch.varint import first_numbers
-from rota.formats.buffer import Buffer, roomy
+from rota.formats.buffer import BoolArray, Buffer, Int64Array, roomy
 
 
 def varint(number: int) -> bytes:
@@ -78,6 +78,23 @@ def test_it_may_begin_and_end_anywhere() -> None:
         found = in_turn(buffer, begins[first], begins[behind])
         assert found.tolist() == begins[first:behind]
         assert found.dtype == np.int64
+
+
+def test_runs_are_looked_for_in_a_time_that_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not each in all that follows: many runs would take the square of their time."""
+    looked = 0
+    plain = np.flatnonzero
+
+    def counted(some: BoolArray) -> Int64Array:
+        nonlocal looked
+        looked += len(some)
+        return plain(some)
+
+    monkeypatch.setattr(np, "flatnonzero", counted)
+    sizes = ([6] * RUN + [7] * RUN) * 100
+    data, begins = laid(sizes)
+    assert in_turn(Buffer([data]), 0, len(data)).tolist() == begins
+    assert looked < 10 * len(sizes)
 
 
 def test_after_some_short_runs_the_others_are_found_one_by_one(stepped: list[int]) -> None:

@@ -59,6 +59,18 @@ def test_other_memory_is_copied(tmp_path: Path) -> None:
         view.release()
 
 
+def test_memory_of_other_numbers_or_shapes_is_copied() -> None:
+    """There an offset is not that of a byte."""
+    wide = np.arange(100, dtype=np.int64)
+    table = np.arange(4_000).astype(np.uint8).reshape(40, 100)
+    for base in (wide, table):
+        view = base.data.cast("B")[9:99]
+        assert not is_in_place(view)
+        made = Buffer([view])
+        assert (made.size, made.data) == (90, base.tobytes()[9:99] + bytes(ROOM))
+        assert bytes(made.view) == made.data
+
+
 def test_several_are_copied_one_behind_the_other() -> None:
     piece = placed(BODY)
     made = Buffer([piece, b"and more"])
