@@ -9,12 +9,13 @@ import sys
 import numpy as np
 import pytest
 
+from rota.client import arrow
 from rota.client.answer import read
 from rota.client.batch import LEAST_ALIKE, MOST_ALIKE, Batch, _alike, cut
 from rota.client.fetch import Fetched
 from rota.consumer.making import make
 from rota.consumer.record import ConsumerRecord
-from rota.errors import RecordError
+from rota.errors import InputError, RecordError
 from rota.formats import batch
 from rota.formats.batch import Codec, Marker, Record
 from rota.formats.buffer import Buffer, roomy
@@ -316,3 +317,16 @@ def test_a_table_has_the_columns_of_its_rows() -> None:
         times = table.column("timestamp").cast("int64").to_pylist()
         given = [at for at, *_ in (fields * 5)[rows]]
         assert times == [None if at < 0 else at * 1000 for at in given]
+
+
+def test_more_rows_than_arrow_can_count_the_bytes_of_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (found,) = read(fetched(encoded(0, 3)))
+    name = len(found.topic)
+    monkeypatch.setattr(arrow, "LARGEST", 3 * name)
+    assert found.to_arrow().num_rows == 3
+    monkeypatch.setattr(arrow, "LARGEST", 3 * name - 1)
+    with pytest.raises(InputError, match="3 rows are too many"):
+        found.to_arrow()
+    assert found[:2].to_arrow().num_rows == 2
