@@ -69,7 +69,7 @@ class _Answer:
         """The first that cannot be passed over."""
         for problem in columns.problems:
             nothing = self.empty and not len(columns.batches)
-            if not _is_cut(problem) or nothing:
+            if problem.flaw is not Flaw.CUT or nothing:
                 return problem
         return None
 
@@ -113,13 +113,6 @@ class _Answer:
         if problem.flaw is Flaw.OLD:
             return _last_old(self.view, problem) + 1
         return self.position + 1
-
-
-def _is_cut(problem: Problem) -> bool:
-    """Only the end of a batch is missing, though it may have no more than zeros: an offset begins
-    with them, and so does a length.
-    """
-    return problem.flaw is Flaw.CUT or (problem.flaw is Flaw.ZEROS and problem.size < PREFIX)
 
 
 class _Transactions:
