@@ -105,9 +105,14 @@ def test_nothing_is_left_open_when_it_ends_while_clients_connect() -> None:
             done.set()
             for each in clients:
                 each.join(PATIENCE)
+    assert not any(each.is_alive() for each in clients)
+    assert len(ports) == 30
     gc.collect()
 
 
 def test_a_port_that_is_taken_is_told_at_once() -> None:
-    with echo() as target, pytest.raises(OSError, match="in use"), Proxy(target, target):
-        pass
+    with echo() as target:
+        with pytest.raises(OSError, match="in use"), Proxy(target, target):
+            pytest.fail("it runs")
+        with connected(target) as client:
+            assert said(client, b"x") == b"x"  # who has the port is not disturbed

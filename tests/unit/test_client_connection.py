@@ -221,14 +221,21 @@ class Line(asyncio.Transport):
         """Nothing is left to do."""
 
 
+@contextlib.contextmanager
+def line() -> Iterator[tuple[Connection, socket.socket, socket.socket]]:
+    """A connection that has greeted its broker, its socket, and the broker's."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        connection = Connection(address("a:1"), Means(config("a:1")), "a")
+        connection.connection_made(Line(ours))
+        connection._head, connection._frames.limit = None, 1 << 20
+        yield connection, ours, theirs
+
+
 def test_an_answer_that_is_there_is_read_in_one_turn_and_nothing_of_the_next() -> None:
     async def main() -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.setblocking(False)
-            connection = Connection(address("a:1"), Means(config("a:1")), "a")
-            connection.connection_made(Line(ours))
-            connection._head, connection._frames.limit = None, 1 << 20
+        with line() as (connection, ours, theirs):
             asked = [connection.ask_raw(Api.FETCH, 4, FetchRequest(), soon()) for _ in range(3)]
             frames = [struct.pack(">i", number) + bytes(50_000) for number in (1, 2, 3)]
             for frame in frames[:2]:
@@ -256,12 +263,7 @@ def test_an_answer_that_is_there_is_read_in_one_turn_and_nothing_of_the_next() -
 
 def test_the_end_in_the_middle_of_an_answer_is_left_to_the_loop() -> None:
     async def main() -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.setblocking(False)
-            connection = Connection(address("a:1"), Means(config("a:1")), "a")
-            connection.connection_made(Line(ours))
-            connection._head, connection._frames.limit = None, 1 << 20
+        with line() as (connection, ours, theirs):
             asked = connection.ask_raw(Api.FETCH, 4, FetchRequest(), soon())
             theirs.sendall(struct.pack(">ii", 50_000, 1) + bytes(1_000))
             theirs.close()
@@ -368,8 +370,10 @@ def test_a_connection_is_not_idle_while_it_waits_for_an_answer(broker: Broker) -
 
     async def main() -> None:
         async with connected(broker.bootstrap_servers, idle_connection=10) as connection:
-            await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(1))
+            told = await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(1))
+            assert told.brokers
             await connection.gone
+            assert not connection.usable
 
     run(main())
 
@@ -471,7 +475,8 @@ def test_a_broker_that_throttles_has_more_time_for_the_next_answer() -> None:
     async def main() -> None:
         async with server(Throttling()) as at, connected(at) as connection:
             await connection.send(Api.FETCH, FetchRequest(), deadline=soon())
-            await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(0.01))
+            answer = await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(0.01))
+            assert answer.throttle_time_ms == 10_000
 
     run(main())
 
@@ -604,10 +609,11 @@ def test_an_opening_that_is_given_up_leaves_nothing(security: Tls | None, how: s
         gc.collect()
 
 
-def test_nothing_is_left_open(broker: Broker) -> None:
-    def files() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
+def files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
+
+def test_nothing_is_left_open(broker: Broker) -> None:
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
             await one.refresh(["orders"], deadline=soon())
@@ -649,10 +655,15 @@ def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> No
         while asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.sleep(0)
 
+    before = files()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(main())
         gc.collect()
+    end = time.monotonic() + 20
+    while files() > before and time.monotonic() < end:
+        time.sleep(0.01)  # the broker, in this process, closes its own ends
+    assert files() <= before
 
 
 def test_a_peer_that_is_closed_opens_nothing() -> None:
