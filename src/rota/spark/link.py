@@ -7,6 +7,7 @@ something; what arrives meanwhile waits in the system's buffers.
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import os
 from collections.abc import Coroutine
@@ -46,10 +47,7 @@ class Link:
 
 def take(config: ClientConfig) -> Link:
     """The link of this worker, which is the caller's until it gives it back."""
-    if not _links:
-        # Spark's worker collects garbage after every task: not among what was imported
-        gc.collect()
-        gc.freeze()
+    _freeze()
     return _links.pop((os.getpid(), config), None) or Link(config)
 
 
@@ -58,3 +56,10 @@ def give_back(config: ClientConfig, link: Link) -> None:
     while len(_links) >= MOST:
         _links.pop(next(iter(_links))).close()
     _links[os.getpid(), config] = link
+
+
+@functools.cache
+def _freeze() -> None:
+    """Spark's worker collects garbage after every task: not among all that was imported."""
+    gc.collect()
+    gc.freeze()
