@@ -14,8 +14,13 @@ from contextlib import ExitStack, contextmanager
 from rich.console import Console
 from rich.progress import Progress
 
-from rota.cli import summary
+from rota.cli import setting, summary
+from rota.cli.bootstrap import say
+from rota.client import missing
+from rota.client import setting as client_setting
+from rota.errors import Unreachable
 from rota.pipeline import store
+from rota.pipeline.cluster import ACLS, DEFAULTS, Cluster
 from rota.pipeline.demo import write_day
 from rota.pipeline.run import Back, Evidence, Options, Stage
 from rota.pipeline.run import run as run_pipeline
@@ -47,12 +52,27 @@ def _stop(_signal: int, _frame: object) -> None:
 
 
 def _evidence(args: argparse.Namespace) -> Evidence:
+    live = args.bootstrap_servers is not None or args.command_config is not None
     return Evidence(
         segments=tuple(args.segments),
+        cluster=_cluster(args) if live else None,
         server_logs=tuple(args.server_log),
         zone=args.log_zone,
         ends=tuple(args.ends),
     )
+
+
+def _cluster(args: argparse.Namespace) -> Cluster:
+    """The live cluster that the flags name; what is wrong with its settings is said now."""
+    if (problem := missing()) is not None:
+        raise Unreachable(problem)
+    given = setting.given(args)
+    for warning in client_setting.read({**DEFAULTS, **given}).warnings:
+        say(warning)
+    found = Cluster(settings=given, timeout=args.timeout, lookups=args.lookups)
+    needs = ACLS if found.lookups else ACLS[:1]
+    say(f"{found.servers}: this only reads; where there are ACLs, it needs {'; '.join(needs)}")
+    return found
 
 
 def _options(args: argparse.Namespace) -> Options:
