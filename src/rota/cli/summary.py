@@ -143,9 +143,9 @@ def _print_lag(screen: Console, found: Summary) -> None:
             f"{count(looked.partitions, 'partition')}, as true as the timestamps of their records"
         )
     elif not found.samples:
-        asked = "--lookups N asks the cluster" if looked is not None else "--bootstrap-servers asks"
+        asked = "--lookups N" if found.live is not None else "--bootstrap-servers"
         screen.print(
-            f"lag: not computed; {asked} for log ends, --ends FILE gives samples, one on each line"
+            f"lag: not computed; {asked} asks a cluster for log ends, --ends FILE gives samples"
         )
     if looked is not None and looked.lost:
         screen.print(

@@ -290,7 +290,7 @@ class _Run:
         tables, spark, summary = self._tables, self._spark, self.summary
         with _stage(self._progress, Stage.ENDS) as note:
             samples = ingest.ends(spark, evidence.ends).distinct() if evidence.ends else None
-            if evidence.cluster is not None:
+            if evidence.cluster is not None and evidence.cluster.lookups:
                 summary.looked = self._look_up(evidence.cluster)
                 note.append(f"{summary.looked.made:,} look-ups")
                 asked = lookup.samples(spark, summary.looked)
