@@ -57,10 +57,11 @@ def commits(journal: DataFrame) -> DataFrame:
     """Committed offsets out of records that count: silver/commits, and ``problem`` for records
     that could not be read, whose other columns but their place are null.
     """
-    return journal.where(OFFSET).mapInArrow(_commits, f"{schema.ddl(COMMITS)}, problem string")
+    return journal.where(OFFSET).mapInArrow(read_commits, f"{schema.ddl(COMMITS)}, problem string")
 
 
-def _commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def read_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Records of offsets as :func:`commits` tells."""
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -94,18 +95,18 @@ def _commit_batch(batch: pa.RecordBatch, read: Entries) -> pa.RecordBatch:
             batch.column("transactional").take(rows),
             pa.nulls(len(found), pa.string()),
         ],
-        schema=_COMMITS,
+        schema=WITH_PROBLEM,
     )
 
 
-_COMMITS = pa.schema([*schema.arrow(COMMITS), ("problem", pa.string())])
+WITH_PROBLEM = pa.schema([*schema.arrow(COMMITS), ("problem", pa.string())])
 
 
 def _left_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Records that do not look as they should, one by one."""
     rows = []
     for row in batch.set_column(2, "at", schema.milliseconds(batch.column("at"))).to_pylist():
-        found: dict[str, Any] = dict.fromkeys(_COMMITS.names)
+        found: dict[str, Any] = dict.fromkeys(WITH_PROBLEM.names)
         found |= {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
         try:
             found |= _offset_row(row) | {"transactional": row["transactional"]}
@@ -114,7 +115,7 @@ def _left_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         rows.append(found)
     known = schema.batch(COMMITS, rows)
     problem = pa.array([row["problem"] for row in rows], pa.string())
-    return pa.record_batch([*known.columns, problem], schema=_COMMITS)
+    return pa.record_batch([*known.columns, problem], schema=WITH_PROBLEM)
 
 
 def _offset_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,16 +169,17 @@ def timelines(journal: DataFrame, names: Mapping[bytes, str]) -> DataFrame:
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _, parts in by_key(batches, "name"):
-            yield from _timeline(parts, names)
+            yield from read_timeline(parts, names)
 
     return spread(entries, "name", "journal_partition", "journal_offset").mapInArrow(
         read, TIMELINES
     )
 
 
-def _timeline(
+def read_timeline(
     parts: Iterable[pa.RecordBatch], names: Mapping[bytes, str]
 ) -> Iterator[pa.RecordBatch]:
+    """What became of one group, whose records come in the journal's order: :data:`TIMELINES`."""
     records = _Records(parts)
     written = iter(records)
     first = []  # up to one that names the group; "" is a name, too

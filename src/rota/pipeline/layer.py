@@ -145,6 +145,16 @@ class Layers:
         path.unlink(missing_ok=True)  # it may be a link: others read what it leads to
         parquet.write_table(rows.cast(self._schema), path, compression="zstd")
 
+    def has(self, name: str) -> bool:
+        """Whether there is a file of its own of that name."""
+        return (self._folder / f"{name}.parquet").exists()
+
+    def clear(self) -> None:
+        """Removes all rows."""
+        for path in self._folder.iterdir():
+            if path.name != NONE:
+                path.unlink()
+
     def settle(self, *, bucketed: bool) -> None:
         """Puts small files together where there are many."""
         kinds: dict[tuple[int, int | None], list[_File]] = defaultdict(list)

@@ -48,7 +48,6 @@ from rota.tables import (
     LAG,
     OWNERSHIP,
     REBALANCES,
-    STATUS,
     WHATIF,
     Table,
 )
@@ -58,7 +57,7 @@ RUNS, CURRENT, LOCK, WORK = ".runs", ".current", ".lock", "work"
 PROBLEM = "problem"
 KEPT = 120.0
 """Seconds that a round is kept after another has taken its place."""
-BUCKETED = frozenset({COMMITS, GENERATIONS, OWNERSHIP, REBALANCES, LAG, STATUS, WHATIF, ADVICE})
+BUCKETED = frozenset({COMMITS, GENERATIONS, OWNERSHIP, REBALANCES, LAG, WHATIF, ADVICE})
 """The tables whose files a run that follows has by bucket."""
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
 _FAILURES = {
