@@ -29,6 +29,8 @@ PIECE = 10_000
 """So many members of generations, or owners, are written at once."""
 COMMITTED = 1
 """The type of a marker that ends a transaction well, in its key behind the version."""
+ENTRY = f"(key is null or not {OFFSET})"
+"""The record is a group's own, as SQL."""
 _MARKER = "cast(conv(hex(substring(key, 3, 2)), 16, 10) as int)"
 
 
@@ -38,19 +40,28 @@ def counting(journal: DataFrame) -> DataFrame:
     A transaction ends with the next marker of its producer; the marker's epoch is none to go by,
     it may be the next one's already.
     """
+    ended = _outcomes(journal).where(fn.col("outcome") == COMMITTED).drop("outcome")
+    return journal.where("not transactional and not control").unionByName(ended)
+
+
+def pending(journal: DataFrame) -> DataFrame:
+    """The records of transactions that are open."""
+    return _outcomes(journal).where("outcome is null").drop("outcome")
+
+
+def _outcomes(journal: DataFrame) -> DataFrame:
+    """The records of transactions, and how theirs ended; null: it has not."""
     later = (
         Window.partitionBy("journal_partition", "producer_id")
         .orderBy(fn.desc("journal_offset"))
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     marker = fn.when(fn.col("control"), fn.expr(_MARKER))
-    ended = (
+    return (
         journal.where("transactional or control")
         .withColumn("outcome", fn.last(marker, ignorenulls=True).over(later))
-        .where(~fn.col("control") & (fn.col("outcome") == COMMITTED))
-        .drop("outcome")
+        .where(~fn.col("control"))
     )
-    return journal.where("not transactional and not control").unionByName(ended)
 
 
 def commits(journal: DataFrame) -> DataFrame:
@@ -165,7 +176,7 @@ that Rota names but does not read, with how many there are.
 
 def timelines(journal: DataFrame, names: Mapping[bytes, str]) -> DataFrame:
     """What became of every group, out of records that count: :data:`TIMELINES`."""
-    entries = journal.where(f"key is null or not {OFFSET}").withColumn("name", fn.expr(GROUP))
+    entries = journal.where(ENTRY).withColumn("name", fn.expr(GROUP))
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _, parts in by_key(batches, "name"):

@@ -99,6 +99,11 @@ class Lagging:
         """The time of the verdicts, where the last record is of a time."""
         return min(max(last, self.sampled), self.sampled + REACH)
 
+    def last(self, partition: tuple[str, int]) -> int:
+        """The time of a partition's last sample."""
+        number = self.samples.numbers.get(partition)
+        return _FIRST if number is None else int(self._last[number])
+
     def round(self, tables: Store, known: Known, new: New, since: int | None) -> None:
         """Adds commits and samples to the tables, and computes what they change."""
         fresh = self._sample(new.samples)
@@ -191,4 +196,4 @@ def _rows(
 
 def _batch(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     whole = pa.Table.from_batches(parts, schema=_COMMITS).combine_chunks().to_batches()
-    return whole[0] if whole else _COMMITS.empty_table().combine_chunks().to_batches()[0]
+    return whole[0] if whole else pa.RecordBatch.from_pylist([], schema=_COMMITS)

@@ -29,7 +29,7 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-BUCKETS = 32
+BUCKETS = 16
 FRESH, BUCKETED = 0, 1
 """Layers: what rounds add, and what is by bucket; above are larger ones."""
 SMALL = 16

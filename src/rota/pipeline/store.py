@@ -178,6 +178,10 @@ class Shelf:
         name = _shown(self.out)
         return None if name is None else self._runs / name
 
+    def open(self) -> Store | None:
+        """The tables of the run that readers see."""
+        return None if self.shown is None else Store(self.out, self.shown, layered=True)
+
     @contextmanager
     def begin(self, *, layered: bool = False) -> Iterator[Store]:
         """A new run, which is gone if nobody has published it."""

@@ -150,6 +150,8 @@ class Read:
     """:data:`ENTRIES`."""
     pending: pa.Table
     """Records of transactions that are open now."""
+    named: pa.Table
+    """Topics with their ids, as commits tell: of other groups, too."""
     problems: int
     """Commits that could not be read."""
 
@@ -159,21 +161,34 @@ class Read:
         return set(pc.unique(self.entries.column("group")).to_pylist())
 
 
-def read(new: pa.Table, pending: pa.Table) -> Read:
-    """Decodes new rows of bronze/journal."""
+def read(new: pa.Table, pending: pa.Table, others: pa.Table | None = None) -> Read:
+    """Decodes new rows of bronze/journal.
+
+    :param others: records of all groups, where those are only of some
+    """
     ready, pending = counted(new, pending)
-    kind = pc.binary_slice(ready.column("key"), 0, 2)
-    is_offset = pc.fill_null(pc.is_in(kind, _OFFSETS), fill_value=False)
-    offsets = ready.filter(is_offset).combine_chunks().to_batches()
-    wide = list(decode.read_commits(offsets))
-    told = pa.Table.from_batches(wide, schema=wide[0].schema if wide else decode.WITH_PROBLEM)
+    is_offset = _is_offset(ready)
+    told = _commits(ready.filter(is_offset))
     good = told.filter(pc.is_null(told.column("problem")))
+    named = good if others is None else _commits(others.filter(_is_offset(others)))
     return Read(
         commits=good.drop_columns(["problem"]),
         entries=_named(ready.filter(pc.invert(is_offset))),
         pending=pending,
+        named=named.select(["topic_id", "topic"]),
         problems=told.num_rows - good.num_rows,
     )
+
+
+def _is_offset(rows: pa.Table) -> pa.ChunkedArray:
+    kind = pc.binary_slice(rows.column("key"), 0, 2)
+    offset = pc.fill_null(pc.is_in(kind, _OFFSETS), fill_value=False)
+    return pc.and_(offset, pc.invert(rows.column("control")))
+
+
+def _commits(rows: pa.Table) -> pa.Table:
+    wide = decode.read_commits(rows.combine_chunks().to_batches())
+    return pa.Table.from_batches(wide, schema=decode.WITH_PROBLEM)
 
 
 def counted(new: pa.Table, pending: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -218,7 +233,7 @@ class Told:
     rebalances: int
     """New ones."""
     problems: int
-    """Records of the groups that could not be read, all that there ever were."""
+    """New records of groups that could not be read."""
 
 
 class Touched:
@@ -230,15 +245,18 @@ class Touched:
         self._known = known
         self._since = since
         self._made: dict[Table, list[pa.Table]] = {table: [] for table in _GOLD}
+        self._places: set[tuple[int, int]] = set()
+        """Where the new records of groups are."""
         self._problems = 0
 
     def take(self, new: Read) -> Told:
         """Adds records; computes what they change."""
         known = self._known
         known.pending = new.pending
+        self._places = _places(new.entries)
         self._tables.layers(COMMITS).append(new.commits)
         entries(self._tables).append(new.entries)
-        journal = new.groups | self._renamed(new.commits)
+        journal = new.groups | self._renamed(new.named)
         asked = self._asked(new.commits) - journal
         self._compute(journal, asked)
         groups = journal | asked
@@ -249,9 +267,9 @@ class Touched:
                 self._tables.layers(table).replace(groups, rows)
         return Told(frozenset(groups), fresh, self._problems)
 
-    def _renamed(self, commits: pa.Table) -> set[str]:
+    def _renamed(self, named: pa.Table) -> set[str]:
         """Groups to which a topic has another name or id now."""
-        named = commits.filter(pc.is_valid(commits.column("topic_id")))
+        named = named.filter(pc.is_valid(named.column("topic_id")))
         found = named.group_by("topic_id").aggregate([("topic", "max")])
         names, words = self._known.names, set()
         for topic_id, topic in zip(*(each.to_pylist() for each in found.columns), strict=True):
@@ -313,7 +331,8 @@ class Touched:
         for rows in decode.read_timeline(written, self._known.names):
             made += _only(rows, "generation")
             owners += _only(rows, "owner")
-            self._problems += len(rows) - rows.column("problem").null_count
+            bad = rows.filter(rows.column("problem").is_valid())
+            self._problems += len(_places(bad) & self._places)
         return made, owners
 
     def _keep(
@@ -341,6 +360,11 @@ def shown(rows: pa.Table, column: str, since: int | None) -> pa.Table:
         return rows
     late = pc.greater_equal(schema.milliseconds(rows.column(column)), since)
     return rows.filter(pc.fill_null(late, fill_value=True))
+
+
+def _places(rows: pa.Table | pa.RecordBatch) -> set[tuple[int, int]]:
+    """Where in the journal rows are."""
+    return set(zip(*(rows.column(name).to_pylist() for name in _PLACE), strict=True))
 
 
 def _parts(tables: Mapping[str, list[pa.RecordBatch]]) -> Iterator[Part]:
