@@ -46,10 +46,10 @@ class Stage(enum.StrEnum):
 
     FIND = "finding the journal"
     START = "starting Spark"
-    EVIDENCE = "reading logs and samples"
+    EVIDENCE = "reading logs"
     JOURNAL = "reading the journal"
     COMMITS = "decoding commits"
-    ENDS = "looking up log ends"
+    ENDS = "reading log ends"
     GROUPS = "decoding groups"
     REBALANCES = "explaining rebalances"
     LAG = "computing lag"
