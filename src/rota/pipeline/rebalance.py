@@ -31,7 +31,7 @@ def rebalances(generations: DataFrame, commits: DataFrame, lines: DataFrame) -> 
     """gold/rebalances, out of silver/generations and commits and bronze/serverlog."""
     committed = commits.where("committed_at is not null")
     return each_group(
-        _rebalances,
+        of_group,
         schema.ddl(REBALANCES),
         generations=generations,
         lines=lines,
@@ -39,7 +39,8 @@ def rebalances(generations: DataFrame, commits: DataFrame, lines: DataFrame) -> 
     )
 
 
-def _rebalances(_: str, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+def of_group(_: str, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+    """One group's rebalances; ``commits`` come last, in any order within."""
     evidence = _Evidence()
     for table, rows in parts:
         evidence.take(table, rows)
