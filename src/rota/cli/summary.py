@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from rota.cli.screen import console, count, empty_table, plain
+from rota.pipeline.cluster import ACLS, JOURNAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -89,7 +90,12 @@ def _saving(group: Row) -> str:
 def _print_evidence(screen: Console, found: Summary) -> None:
     screen.print()
     if found.first is None or found.last is None:
-        screen.print("evidence: the journal is empty")
+        missing = found.live is not None and not found.live.ends and not found.complete
+        screen.print(
+            "evidence: the cluster has no journal (__consumer_offsets): no group has ever been here"
+            if missing
+            else "evidence: the journal is empty"
+        )
         return
     screen.print(
         f"evidence: {count(found.records, 'record')} from {_time(found.first)} to "
@@ -125,8 +131,32 @@ def _print_evidence(screen: Console, found: Summary) -> None:
         screen.print("        the log that was given has no line about these groups")
     elif unknown and not found.logs:
         screen.print("        --server-log FILE would state them")
-    if not found.samples:
-        screen.print("lag: not computed; --ends FILE gives samples of log ends, one on each line")
+    _print_lag(screen, found)
+
+
+def _print_lag(screen: Console, found: Summary) -> None:
+    """What lag rests on."""
+    looked = found.looked
+    if looked is not None and looked.made:
+        screen.print(
+            f"lag: by {count(looked.made, 'look-up')} of ends in "
+            f"{count(looked.partitions, 'partition')}, as true as the timestamps of their records"
+        )
+    elif not found.samples:
+        asked = "--lookups N" if found.live is not None else "--bootstrap-servers"
+        screen.print(
+            f"lag: not computed; {asked} asks a cluster for log ends, --ends FILE gives samples"
+        )
+    if looked is not None and looked.lost:
+        screen.print(
+            f"     {count(looked.lost, 'look-up')} found nothing left of that time: retention has "
+            "deleted it"
+        )
+    if looked is not None and looked.left_out:
+        screen.print(
+            f"     {count(len(looked.left_out), 'partition')} with commits not looked up: a larger "
+            "--lookups N takes them in"
+        )
 
 
 def _print_unread(screen: Console, found: Summary) -> None:
@@ -146,6 +176,7 @@ def as_json(found: Summary, *, demo: bool) -> dict[str, Any]:
     return {
         "out": found.out,
         "demo": demo,
+        "cluster": _cluster(found),
         "window": {"first": found.first, "last": found.last},
         "shown": {"since": found.since, "until": found.until},
         "records": found.records,
@@ -170,4 +201,29 @@ def as_json(found: Summary, *, demo: bool) -> dict[str, Any]:
             {"what": one.what, "count": one.count, "examples": list(one.examples)}
             for one in found.unread
         ],
+    }
+
+
+def _cluster(found: Summary) -> dict[str, Any] | None:
+    """What was read of a live cluster."""
+    live, looked = found.live, found.looked
+    if live is None:
+        return None
+    return {
+        "bootstrap_servers": live.cluster.servers,
+        "topic": JOURNAL,
+        "partitions": len(live.ends),
+        "most_records": live.records,
+        "bytes": live.size,
+        "acls": list(ACLS if live.cluster.lookups else ACLS[:1]),
+        "lookups": None
+        if looked is None
+        else {
+            "most": live.cluster.lookups,
+            "made": looked.made,
+            "partitions": looked.partitions,
+            "partitions_left_out": [str(place) for place in looked.left_out],
+            "of_a_time_that_is_deleted": looked.lost,
+            "not_to_be_had": looked.skipped,
+        },
     }

@@ -29,7 +29,12 @@ HEADED = frozenset({Flaw.CHECKSUM, Flaw.CODEC, Flaw.SIZE, Flaw.RECORDS})
 
 
 def read(
-    fetched: Fetched, *, check: bool = True, committed_only: bool = False, portion: int = PORTION
+    fetched: Fetched,
+    *,
+    check: bool = True,
+    committed_only: bool = False,
+    control: bool = False,
+    portion: int = PORTION,
 ) -> Iterator[Batch]:
     """The records in portions; each says where to read on, the last behind all that came.
 
@@ -38,10 +43,11 @@ def read(
 
     :param check: compare checksums (``check.crcs``)
     :param committed_only: leave out aborted transactions (``read_committed``)
+    :param control: have control records, too
     :raises RecordError: what comes next is damaged, or of a format that is not read; the records
         before it are handed out first
     """
-    answer = _Answer(fetched, fetched.aborted if committed_only else ())
+    answer = _Answer(fetched, fetched.aborted if committed_only else (), control=control)
     view, at = fetched.records, 0
     while at < len(view):
         columns = decode(view[at:], at=at, check=check, portion=portion, may_end_cut=True)
@@ -57,7 +63,10 @@ def read(
 class _Answer:
     """How far an answer was read."""
 
-    def __init__(self, fetched: Fetched, aborted: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self, fetched: Fetched, aborted: Sequence[tuple[int, int]], *, control: bool
+    ) -> None:
+        self.control = control
         self.source: TopicPartition = fetched.partition
         self.view = fetched.records
         self.position = fetched.fetch_offset
@@ -78,7 +87,9 @@ class _Answer:
         self.empty = False
         batches = columns.batches
         keep = columns.offset >= self.position
-        drop = batches.control | self.transactions.aborted(batches)
+        drop = self.transactions.aborted(batches)
+        if not self.control:
+            drop |= batches.control
         if drop.any():
             keep &= ~drop[columns.batch]
         if not keep.all():

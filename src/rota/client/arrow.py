@@ -42,18 +42,26 @@ SCHEMA = pa.schema(
 
 def record_batch(batch: Batch) -> pa.RecordBatch:
     """All columns of a batch; see :meth:`rota.client.batch.Batch.to_arrow`."""
+    return pa.RecordBatch.from_arrays(arrays(batch), schema=SCHEMA)
+
+
+def arrays(batch: Batch, *, headers: bool = True, absent_time_is_null: bool = True) -> list[Any]:
+    """The columns of a batch, in the order of :data:`SCHEMA`.
+
+    :param headers: whether to have the last, too
+    :param absent_time_is_null: a record without a timestamp has null; else -1, as it is written
+    """
     columns, rows, count = batch.columns, batch.rows, len(batch)
-    arrays = [
+    found = [
         _pieces(columns.buffer, columns.key_start[rows], columns.key_size[rows]),
         _pieces(columns.buffer, columns.value_start[rows], columns.value_size[rows]),
         _repeated(batch.topic, count),
-        _numbers(np.full(count, batch.partition, dtype=np.int32), pa.int32()),
-        _numbers(batch.offsets, pa.int64()),
-        _timestamps(batch),
-        _numbers(batch.timestamp_types, pa.int32()),
-        _headers(batch),
+        numbers(np.full(count, batch.partition, dtype=np.int32), pa.int32()),
+        numbers(batch.offsets, pa.int64()),
+        _timestamps(batch, absent_is_null=absent_time_is_null),
+        numbers(batch.timestamp_types, pa.int32()),
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    return [*found, _headers(batch)] if headers else found
 
 
 def _pieces(buffer: Buffer, start: Int64Array, size: Int64Array) -> Any:  # noqa: ANN401 Arrow's
@@ -69,10 +77,10 @@ def _pieces(buffer: Buffer, start: Int64Array, size: Int64Array) -> Any:  # noqa
     bounds[::2], bounds[1::2] = start, end
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(buffer.view)]
     every = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
-    return every.take(_numbers(np.arange(0, len(bounds), 2), pa.int64(), null))
+    return every.take(numbers(np.arange(0, len(bounds), 2), pa.int64(), null))
 
 
-def _numbers(values: npt.NDArray[Any], kind: Any, null: BoolArray | None = None) -> Any:  # noqa: ANN401
+def numbers(values: npt.NDArray[Any], kind: Any, null: BoolArray | None = None) -> Any:  # noqa: ANN401
     """Numbers as they are in memory. ``pa.array`` would first load pandas, where there is one."""
     valid = None
     if null is not None and null.any():
@@ -91,14 +99,15 @@ def _repeated(text: str, count: int) -> Any:  # noqa: ANN401 as above
     )
 
 
-def _timestamps(batch: Batch) -> Any:  # noqa: ANN401 as above
+def _timestamps(batch: Batch, *, absent_is_null: bool) -> Any:  # noqa: ANN401 as above
     given = batch.timestamps
     far = np.flatnonzero((given > FURTHEST) | (given < -FURTHEST))
     if len(far):
         offset, at = int(batch.offsets[far[0]]), int(given[far[0]])
         problem = f"its timestamp {at} cannot be counted in microseconds, as Arrow's are here"
         raise RecordError(*batch.source, offset, problem, next_offset=offset + 1)
-    return _numbers(given * MICROSECONDS, pa.timestamp("us", "UTC"), given == NO_TIMESTAMP)
+    absent = given == NO_TIMESTAMP if absent_is_null else None
+    return numbers(given * MICROSECONDS, pa.timestamp("us", "UTC"), absent)
 
 
 def _headers(batch: Batch) -> Any:  # noqa: ANN401 as above
@@ -112,7 +121,7 @@ def _headers(batch: Batch) -> Any:  # noqa: ANN401 as above
     pairs = pa.StructArray.from_arrays([_text(names), values], fields=list(HEADER))
     bounds = np.append(0, np.cumsum(counts)).astype(np.int32)
     none = np.append(counts == 0, False)  # null, as in Spark
-    return pa.ListArray.from_arrays(_numbers(bounds, pa.int32(), none), pairs)
+    return pa.ListArray.from_arrays(numbers(bounds, pa.int32(), none), pairs)
 
 
 def _text(names: Any) -> Any:  # noqa: ANN401 as above

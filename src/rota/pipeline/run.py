@@ -13,7 +13,9 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
 from rota.errors import InputError
-from rota.pipeline import decode, ingest, lag, rebalance, segment, store, whatif
+from rota.pipeline import cluster, decode, ingest, lag, lookup, rebalance, segment, store, whatif
+from rota.pipeline.cluster import Cluster, Live
+from rota.pipeline.lookup import Looked
 from rota.pipeline.redact import Redaction
 from rota.pipeline.segment import Edge, Segments
 from rota.pipeline.session import LOCAL, session
@@ -42,11 +44,12 @@ SHOWN = 20
 class Stage(enum.StrEnum):
     """What a run does, in this order."""
 
-    FIND = "finding batches"
+    FIND = "finding the journal"
     START = "starting Spark"
     EVIDENCE = "reading logs and samples"
     JOURNAL = "reading the journal"
     COMMITS = "decoding commits"
+    ENDS = "looking up log ends"
     GROUPS = "decoding groups"
     REBALANCES = "explaining rebalances"
     LAG = "computing lag"
@@ -68,7 +71,9 @@ class Progress(Protocol):
 class Evidence:
     """What to read."""
 
-    segments: tuple[str, ...]
+    segments: tuple[str, ...] = ()
+    cluster: Cluster | None = None
+    """A live one: its journal, and the ends of what groups have committed."""
     server_logs: tuple[str, ...] = ()
     zone: int = 0
     """Minutes that the logs' clock is ahead of UTC."""
@@ -77,7 +82,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """A time so many milliseconds before the last record of the evidence."""
+    """A time so many milliseconds before the end of the evidence: the last record of folders, or
+    now, where a cluster is asked.
+    """
 
     milliseconds: int
 
@@ -125,6 +132,10 @@ class Summary:
     logs: int = 0
     """Files of brokers' logs that were given."""
     samples: int = 0
+    live: Live | None = None
+    """What there was to read in a cluster."""
+    looked: Looked | None = None
+    """What came of look-ups."""
     causes: list[tuple[str, str, int]] = field(default_factory=list)
     """Cause, evidence, how many rebalances."""
     groups: list[Row] = field(default_factory=list)
@@ -149,9 +160,12 @@ def run(
     """
     with _stage(progress, Stage.FIND) as note:
         ingest.check(evidence.server_logs, evidence.ends)
-        found = segment.find(evidence.segments)
+        found = _Found(
+            segments=segment.find(evidence.segments),
+            live=None if evidence.cluster is None else cluster.look(evidence.cluster),
+        )
         _window(options, found.last)
-        note.append(f"{found.size / 1e6:,.1f} MB in {found.partitions} partitions")
+        note.append(str(found))
     with ExitStack() as stack:
         tables = stack.enter_context(store.begin(out))
         with _stage(progress, Stage.START):
@@ -162,6 +176,31 @@ def run(
         with store.failures(tables.out):
             this.all(evidence)
         return this.summary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What there is of the journal."""
+
+    segments: Segments
+    live: Live | None
+
+    @property
+    def last(self) -> int:
+        """The end of the evidence: on a live cluster, now."""
+        return self.segments.last if self.live is None else max(self.segments.last, self.live.at)
+
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        return self.segments.size + (self.live.weight if self.live is not None else 0)
+
+    def __str__(self) -> str:
+        parts = [] if self.live is None else [str(self.live)]
+        if self.segments.files or self.live is None:
+            size, partitions = self.segments.size / 1e6, self.segments.partitions
+            parts.append(f"{size:,.1f} MB in {partitions} partitions")
+        return "; ".join(parts)
 
 
 def _window(options: Options, last: int) -> tuple[int | None, int | None]:
@@ -195,21 +234,24 @@ class _Run:
         tables: Store,
         options: Options,
         progress: Progress,
-        found: Segments,
+        found: _Found,
     ) -> None:
         self._spark = spark
         self._tables = tables
         self._options = options
         self._progress = progress
-        self._found = found
-        self.summary = Summary(out=str(tables.out))
-        self.summary.complete = found.complete
-        self.summary.unread += _flaws(found)
+        self._found = found.segments
+        self._live = found.live
+        self.summary = Summary(out=str(tables.out), live=found.live)
+        self.summary.complete = found.segments.complete
+        self.summary.unread += _flaws(found.segments)
         self._begin, self._until = _window(options, found.last)
         self.summary.since, self.summary.until = self._begin, self._until
         self._redaction = Redaction(secrets.token_bytes(32)) if options.redact else None
         self._names: dict[bytes, str] = {}
         """Topics by id."""
+        self._whole: DataFrame | None = None
+        """The journal of a cluster, where bronze has only a part of it."""
 
     def all(self, evidence: Evidence) -> None:
         """Every stage."""
@@ -217,6 +259,7 @@ class _Run:
         self._journal()
         counting = decode.counting(self._tables.read(self._spark, JOURNAL))
         self._commits(counting)
+        self._ends(evidence)
         self._groups(counting)
         if self._options.groups and not self.summary.commits and not self.summary.windows:
             raise InputError(f"--group {' '.join(self._options.groups)}: no such group in it")
@@ -240,14 +283,33 @@ class _Run:
                 self._strange("log lines about a group, but not understood", counted)
             else:
                 self._tables.write_nothing(SERVERLOG)
-            if evidence.ends:
-                samples = ingest.ends(spark, evidence.ends).distinct()
-                counted = self._tables.write(ENDS, samples, **counts)
-                summary.samples = counted["rows"]
-                self._strange("lines that are no samples of ends", counted)
-            else:
-                self._tables.write_nothing(ENDS)
-            note.append(f"{summary.lines:,} lines about groups, {summary.samples:,} samples")
+            note.append(f"{summary.lines:,} lines about groups")
+
+    def _ends(self, evidence: Evidence) -> None:
+        """Samples of ends: those that were given, and what a cluster says of what was committed."""
+        tables, spark, summary = self._tables, self._spark, self.summary
+        with _stage(self._progress, Stage.ENDS) as note:
+            samples = ingest.ends(spark, evidence.ends).distinct() if evidence.ends else None
+            if evidence.cluster is not None and evidence.cluster.lookups:
+                summary.looked = self._look_up(evidence.cluster)
+                note.append(f"{summary.looked.made:,} look-ups")
+                asked = lookup.samples(spark, summary.looked)
+                samples = asked if samples is None else samples.unionByName(asked, True)
+            if samples is None:
+                tables.write_nothing(ENDS)
+                return
+            counts = {"times": fn.sum("times"), "first": fn.min("problem")}
+            counted = tables.write(ENDS, samples, **counts)
+            summary.samples = counted["rows"]
+            self._strange("lines that are no samples of ends", counted)
+            note.append(f"{summary.samples:,} samples")
+
+    def _look_up(self, asked: Cluster) -> Looked:
+        commits = self._tables.read(self._spark, COMMITS)
+        looked = lookup.look_up(asked, lookup.plan(commits, asked.lookups, self._begin))
+        for why, names in sorted(looked.skipped.items()):
+            self._unread(f"ends of topics or partitions {why}", len(names), sorted(names)[:SHOWN])
+        return looked
 
     def _strange(self, what: str, counted: Mapping[str, Any]) -> None:
         if counted["times"]:
@@ -265,7 +327,7 @@ class _Run:
 
     def _journal(self) -> None:
         with _stage(self._progress, Stage.JOURNAL) as note:
-            every = ingest.journal(self._spark, self._found, self._redaction)
+            every = self._every()
             wanted = ingest.wanted(
                 every,
                 until=self._until,
@@ -285,7 +347,32 @@ class _Run:
             if self._redaction is not None:
                 what += ", and records that could not be redacted"
             self._problems(what, counts)
+            self._complete()
             note.append(f"{summary.records:,} records")
+
+    def _every(self) -> DataFrame:
+        """All records of the journal that there are, whatever the user wants to see of them."""
+        if self._live is None:
+            return ingest.journal(self._spark, self._found, self._redaction)
+        every = ingest.live_journal(self._spark, self._live, self._redaction)
+        if self._found.pieces:
+            own = ingest.journal(self._spark, self._found, self._redaction)
+            every = ingest.together(every, own)
+        if self._options.groups or self._until is not None:
+            # a cluster is read once, whatever it is needed for
+            every = self._whole = self._tables.keep(self._spark, "journal", every)
+        return every
+
+    def _complete(self) -> None:
+        """From where on all records are there: folders tell by their batches, a cluster by what was
+        read.
+        """
+        if self._live is None:
+            return
+        rows = self._whole
+        if rows is None:
+            rows = self._tables.read(self._spark, JOURNAL)
+        self.summary.complete = ingest.complete(rows, self._live.ends)
 
     def _commits(self, counting: DataFrame) -> None:
         with _stage(self._progress, Stage.COMMITS) as note:
@@ -313,7 +400,9 @@ class _Run:
         """Commits that tell which topic has which id: those of other groups do, too."""
         if not self._options.groups:
             return self._tables.read(self._spark, COMMITS)
-        every = ingest.journal(self._spark, self._found)
+        every = self._whole
+        if every is None:
+            every = ingest.journal(self._spark, self._found)
         return decode.commits(every.where("not control")).where("problem is null")
 
     def _rest(self, found: DataFrame) -> None:

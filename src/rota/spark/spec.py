@@ -1,0 +1,124 @@
+"""What the JSON of options and of checkpoints says: offsets, times and partitions by topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeGuard, TypeVar
+
+from rota.errors import InputError
+from rota.model.text import shortened
+from rota.model.topic import TopicPartition
+
+LATEST, EARLIEST = -1, -2
+"""What stands for a partition's end and beginning in the JSON of offsets."""
+EXAMPLE = '{"topic": {"0": 23, "1": -2}}'
+LARGEST = 2**63 - 1
+
+T = TypeVar("T")
+
+
+def offsets(option: str, text: str) -> dict[TopicPartition, int]:
+    """``{"topic": {"0": 23, "1": -2}}``, where -1 is the latest and -2 the earliest.
+
+    :raises InputError: it is malformed; says where
+    """
+
+    def offset(value: object, where: str) -> int:
+        if not _is_number(value) or not EARLIEST <= value <= LARGEST:
+            raise InputError(f"{option}: {where}: {_shown(value)} is no offset")
+        return value
+
+    return _by_partition(option, text, EXAMPLE, offset)
+
+
+def times(option: str, text: str) -> dict[TopicPartition, int]:
+    """The same with milliseconds since 1970 in place of offsets."""
+    example = '{"topic": {"0": 1767571200000}}'
+
+    def moment(value: object, where: str) -> int:
+        if not _is_number(value) or not 0 <= value <= LARGEST:
+            raise InputError(f"{option}: {where}: {_shown(value)} is no time in milliseconds")
+        return value
+
+    return _by_partition(option, text, example, moment)
+
+
+def partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
+    """``{"topic": [0, 1]}``."""
+    example = '{"topicA": [0, 1], "topicB": [2, 4]}'
+    found: list[TopicPartition] = []
+    for topic, numbers in _mapping(option, text, example).items():
+        if not isinstance(numbers, list):
+            raise InputError(f"{option}: topic {shortened(topic)}: a list of partitions is needed")
+        found += [TopicPartition(topic, _number(option, topic, each)) for each in numbers]
+    if not found:
+        raise InputError(f"{option}: names no partition; it is like {example}")
+    return tuple(dict.fromkeys(found))
+
+
+def to_json(found: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Offsets as Spark's own source writes them: topics and partitions in order."""
+    topics: dict[str, dict[str, int]] = {}
+    for each in sorted(found):
+        topics.setdefault(each.topic, {})[str(each.partition)] = found[each]
+    return topics
+
+
+def from_json(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """Offsets of a checkpoint, which this source or Spark's own has written.
+
+    :raises InputError: they are none
+    """
+    return offsets("the checkpoint", json.dumps(found))
+
+
+def named(found: Iterable[TopicPartition]) -> str:
+    """Some partitions, for a message."""
+    some = [str(each) for each in sorted(found)]
+    return ", ".join(some[:10]) + (f" and {len(some) - 10} more" if len(some) > 10 else "")
+
+
+def _by_partition(
+    option: str, text: str, example: str, read: Callable[[object, str], T]
+) -> dict[TopicPartition, T]:
+    found: dict[TopicPartition, T] = {}
+    for topic, each in _mapping(option, text, example).items():
+        if not isinstance(each, dict):
+            raise InputError(
+                f"{option}: topic {shortened(topic)}: its partitions are needed, like {example}"
+            )
+        for number, value in each.items():
+            partition = TopicPartition(topic, _number(option, topic, number))
+            where = f"topic {shortened(topic)}, partition {partition.partition}"
+            found[partition] = read(value, where)
+    return found
+
+
+def _mapping(option: str, text: str, example: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{option}: no JSON: {error}; it is like {example}") from None
+    except RecursionError:
+        raise InputError(f"{option}: nested too deeply; it is like {example}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{option}: {shortened(text)} is not like {example}")
+    return found
+
+
+def _number(option: str, topic: str, given: object) -> int:
+    text = str(given)
+    if isinstance(given, bool) or not text.isascii() or not text.isdecimal() or len(text) > 10:
+        raise InputError(
+            f"{option}: topic {shortened(topic)}: {_shown(given)} is no number of a partition"
+        )
+    return int(text)
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    return shortened(json.dumps(value))[1:-1]
