@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,6 +94,21 @@ class Polled:
         for trouble in survey.troubles:
             if trouble in self.troubles or len(self.troubles) < TROUBLES:
                 self.troubles[trouble] = self.troubles.get(trouble, 0) + 1
+
+    def missing(self) -> Iterator[tuple[str, int, Sequence[str]]]:
+        """What was not seen: what it is, how many, which."""
+        if self.denied:
+            shown = [f"{name}: {why}" for name, why in sorted(self.denied.items())]
+            yield "groups and topics without permission", len(shown), shown
+        if self.others:
+            yield (
+                "groups that share no partitions (share, streams)",
+                len(self.others),
+                sorted(self.others),
+            )
+        if self.troubles:
+            shown = [f"{number:,} times: {why}" for why, number in self.troubles.items()]
+            yield "answers while sampling", sum(self.troubles.values()), shown
 
 
 class Listener(Protocol):
