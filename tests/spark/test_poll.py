@@ -22,7 +22,7 @@ from tests.unit.client_room import client, run
 from tests.unit.seated_group import WAITING, Seat, commit, knocking, seat
 
 EVERY = 0.01
-AWAY = {"timeout": 1.0}
+AWAY: dict[str, Any] = {"timeout": 1.0}
 """A broker that is away is waited for so many seconds."""
 Act = Callable[[], object]
 

@@ -35,7 +35,7 @@ def rebalances(generations: DataFrame, commits: DataFrame, lines: DataFrame) -> 
     committed = commits.where("offset is not null").withColumn("committed_at", at)
     committed = committed.where("committed_at is not null")
     return each_group(
-        _rebalances,
+        of_group,
         schema.ddl(REBALANCES),
         generations=generations,
         lines=lines,
@@ -43,7 +43,8 @@ def rebalances(generations: DataFrame, commits: DataFrame, lines: DataFrame) -> 
     )
 
 
-def _rebalances(_: str, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+def of_group(_: str, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+    """One group's rebalances; ``commits`` come last, in any order within."""
     evidence = _Evidence()
     for table, rows in parts:
         evidence.take(table, rows)
