@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from rich.console import Console
 from rich.progress import Progress
 
-from rota.cli import setting, summary
+from rota.cli import follow, setting, summary
 from rota.cli.bootstrap import say
 from rota.client import missing
 from rota.client import setting as client_setting
@@ -40,6 +40,9 @@ def run(args: argparse.Namespace) -> None:
         told = stack.enter_context(_Progress())
         demo = args.demo
         evidence = stack.enter_context(_day(out, args.master, told)) if demo else _evidence(args)
+        if args.follow:
+            follow.run(args, evidence, out, _options(args), told)
+            return
         found = run_pipeline(evidence, out, _options(args), told)
     if args.json:
         shown = json.dumps(summary.as_json(found, demo=args.demo), indent=2, ensure_ascii=False)
@@ -137,6 +140,12 @@ class _Progress:
         """Shows what came of it."""
         self._stack.close()
         self.say(stage, note)
+
+    def status(self, text: str) -> None:
+        """What goes on until something else is said; nothing, where nobody looks."""
+        self._stack.close()
+        if text and self._screen.is_terminal:
+            self._stack.enter_context(self._screen.status(text))
 
     def say(self, what: str, note: str) -> None:
         """A line about what is done."""

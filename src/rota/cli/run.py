@@ -35,6 +35,9 @@ examples:
       a live cluster; what will be read is said first
   rota run --bootstrap-servers host:9092 --since 6h --lookups 50000
       the last 6 hours; lag by up to 50,000 look-ups of log ends
+  rota run --bootstrap-servers host:9092 --follow
+      goes on: a line for every round, and the tables with all that is new, until Ctrl-C; started
+      again with the same --out it goes on where it was
   rota run --segments /copy/of/kafka-logs
       all folders __consumer_offsets-N below it
   rota run --segments broker1/ broker2/ --server-log broker*/server.log* --log-zone +02:00
@@ -84,6 +87,12 @@ def _add_cluster(cluster: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="how often the cluster may be asked for an end, now or in the past (default "
         f"{LOOKUPS:,}; 0: never, so no lag); the times are those of commits",
+    )
+
+    cluster.add_argument(
+        "--follow",
+        action="store_true",
+        help="go on: add what is new to the tables every few seconds, until Ctrl-C",
     )
 
 
@@ -174,12 +183,27 @@ def run(args: argparse.Namespace) -> bool:
             "--demo brings its own evidence: it does not go with --bootstrap-servers, --segments "
             "and the like"
         )
+    if args.follow:
+        _check_follow(args, live=live)
     if importlib.util.find_spec("pyspark") is None:
         raise Unreachable("rota run needs Spark: pip install 'rota[spark]' ('.[spark]' in a clone)")
     from rota.cli import evidence  # noqa: PLC0415 (other commands do without Spark)
 
     evidence.run(args)
     return False
+
+
+def _check_follow(args: argparse.Namespace, *, live: bool) -> None:
+    """What does not go on cannot be followed."""
+    if not live:
+        args.error("--follow reads a live cluster: give --bootstrap-servers")
+    for option in ("segments", "until"):
+        if getattr(args, option):
+            args.error(f"--follow goes on with a live cluster: it does not go with --{option}")
+    if args.since is not None and args.since[0] == "back":
+        args.error("--follow goes on: --since takes a time with it, like 2026-11-15T06:00Z")
+    if args.master.startswith("sc://"):
+        args.error("--follow does not go with Spark Connect: give a Spark master")
 
 
 def _count(text: str) -> int:
