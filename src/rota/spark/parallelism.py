@@ -18,7 +18,8 @@ def _now(spark: SparkSession) -> int:
         return int(spark.sparkContext.defaultParallelism)
     # over Spark Connect there is no context to ask; a range has a partition for each
     every = spark.range(1 << 20)
-    return int(every.select(fn.max(fn.spark_partition_id())).collect()[0][0]) + 1
+    numbers = every.select(fn.spark_partition_id().alias("number"))
+    return int(numbers.agg(fn.max("number")).collect()[0][0]) + 1
 
 
 def _expected(spark: SparkSession) -> int:
