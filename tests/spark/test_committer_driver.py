@@ -81,7 +81,10 @@ CONNECTED = """
 
     with rota.spark.commit_to_group(spark, group_id="told", kafka=kafka, query="bills"):
         run().awaitTermination()
-    rota.spark.commit_to_group(spark, group_id="caught", kafka=kafka, checkpoint=folder)
+    forgotten = rota.spark.commit_to_group(
+        spark, group_id="caught", kafka=kafka, checkpoint=folder
+    )
+    assert forgotten.flush(120)
 """
 
 
@@ -100,7 +103,7 @@ def driver(script: str, *words: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
 
 
