@@ -37,6 +37,12 @@ class BatchReader(DataSourceReader):
             every = lookup.partitions()
             start = lookup.offsets(options.start, every)
             until = lookup.offsets(options.end, every, ending=True)
+        for each in every:
+            if start[each] > until[each]:
+                raise InputError(
+                    f"{each}: it would be read from offset {start[each]} to {until[each]}, which "
+                    "is before"
+                )
         ranges = [Range(each, start[each], until[each]) for each in every]
         planned = plan.tasks(
             ranges,
@@ -67,3 +73,14 @@ def _check(options: Options) -> None:
                     f"{where.option}: {open_one} ({word}) for {spec.named(bad)} leaves nothing "
                     "to read for a batch query"
                 )
+    _check_times(options)
+
+
+def _check_times(options: Options) -> None:
+    match options.start, options.end:
+        case option.AtEach(name, begin), option.AtEach(other, end):
+            bad = [each for each, moment in begin.items() if moment > end.get(each, moment)]
+            if bad:
+                raise InputError(f"{name}: later than {other} for {spec.named(bad)}")
+        case _:
+            return

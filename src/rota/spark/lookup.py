@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any, TypeVar
 
 from rota.client.admin import Admin
@@ -131,9 +131,12 @@ class Lookup:
         return self._ask(ask)
 
     async def _partitions(self, client: Client, timeout: float) -> list[TopicPartition]:
+        chosen: Container[TopicPartition] | None = None
         match self._options.subscription:
             case option.Partitions(partitions):
-                return sorted(partitions)
+                chosen = set(partitions)
+                wanted = {each.topic for each in partitions}
+                metadata = await client.refresh(wanted, deadline=client.deadline(timeout))
             case option.Topics(names):
                 wanted = set(names)
                 metadata = await client.refresh(names, deadline=client.deadline(timeout))
@@ -143,15 +146,15 @@ class Lookup:
                 wanted = {
                     name
                     for name, each in metadata.topics.items()
-                    if pattern.fullmatch(name) and not each.internal and not each.error
+                    if pattern.search(name) and not each.internal and not each.error
                 }
-        found = []
+        found: list[TopicPartition] = []
         for name in sorted(wanted):
             topic = metadata.topics.get(name)
             _check_topic(name, Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error)
             if topic is not None:
                 found += [TopicPartition(name, number) for number in range(len(topic.partitions))]
-        return found
+        return found if chosen is None else [each for each in found if each in chosen]
 
     def _ask(self, ask: Callable[[Client, float], Awaitable[T]]) -> T:
         """Several tries, as the options say; one has ``default.api.timeout.ms``."""

@@ -30,6 +30,7 @@ NAMES: Final = (
 """Every option but Kafka's own."""
 ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 TRIGGER: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+"""Without effect in a batch query, as in Spark's own."""
 REFUSED: Final[Mapping[str, str]] = {
     "auto.offset.reset": "where to begin is said by startingOffsets",
     "enable.auto.commit": "Spark's checkpoint has the offsets; rota.spark.commit_to_group mirrors "
@@ -58,7 +59,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """All topics whose whole name is like this."""
+    """All topics, but for internal ones, in whose name this is found, as in Spark's own."""
 
     text: str
 
@@ -98,7 +99,10 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """At the first record that is not older than a time, of each partition."""
+    """At the first record that is not older than a time, of each partition.
+
+    As in Kafka's own protocol, the time -1 is the end, -2 the beginning.
+    """
 
     option: str
     time: int
@@ -155,9 +159,9 @@ def read(given: Mapping[str, str], *, streaming: bool | None = None) -> Options:
     :raises InputError: one is unknown, malformed, refused, or does not fit to the others
     """
     own, kafka = _split(given)
-    if streaming is not None:
-        _check_kind(own, streaming=streaming)
-    settings = setting.read({"client.id": CLIENT_ID} | kafka)
+    if streaming:
+        _check_endless(own)
+    settings = _settings(kafka)
     batch_info = _flag(own, "includeBatchInfo", default=False)
     group = kafka.get("group.id")
     start = _start(own, Latest() if streaming else Earliest())
@@ -166,7 +170,7 @@ def read(given: Mapping[str, str], *, streaming: bool | None = None) -> Options:
     reading = settings.read
     if batch_info:
         reading = replace(reading, isolation="read_uncommitted")
-    return Options(
+    found = Options(
         client=settings.client,
         read=reading,
         group=group,
@@ -186,8 +190,10 @@ def read(given: Mapping[str, str], *, streaming: bool | None = None) -> Options:
         patience=_count(own, "kafkaConsumer.pollTimeoutMs") or 120_000,
         tries=_count(own, "fetchOffset.numRetries") or 3,
         pause=_count(own, "fetchOffset.retryIntervalMs", least=0) or 0,
-        warnings=settings.warnings,
+        warnings=settings.warnings + (_without_effect(own) if streaming is False else ()),
     )
+    _check_limits(found)
+    return found
 
 
 def _split(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -224,11 +230,31 @@ def _unknown(name: str) -> str:
     return f"{name}: there is no such option{close}"
 
 
-def _check_kind(own: Mapping[str, str], *, streaming: bool) -> None:
-    for name in ENDING if streaming else TRIGGER:
+def _settings(kafka: Mapping[str, str]) -> setting.Settings:
+    try:
+        return setting.read({"client.id": CLIENT_ID, **kafka})
+    except InputError as error:
+        # under the name by which it was given
+        ours = str(error).partition(":")[0] in kafka
+        raise InputError(f"{PREFIX}{error}") from None if ours else error
+
+
+def _check_endless(own: Mapping[str, str]) -> None:
+    for name in ENDING:
         if name in own:
-            kind = "a stream has no end" if streaming else "a batch query has no triggers"
-            raise InputError(f"{name}: {kind}")
+            raise InputError(f"{name}: a stream has no end")
+
+
+def _without_effect(own: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{name}: a batch query has no triggers" for name in TRIGGER if name in own)
+
+
+def _check_limits(found: Options) -> None:
+    least, most = found.least_offsets, found.most_offsets
+    if least is not None and most is not None and least > most:
+        raise InputError(
+            f"minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger allows, {most}"
+        )
 
 
 def _subscription(own: Mapping[str, str]) -> Subscription:
@@ -265,7 +291,7 @@ def _place(own: Mapping[str, str], names: tuple[str, str, str], default: Where) 
     """A time for all comes before times for each, and those before offsets, as in Spark's own."""
     offsets, time, times = names
     if time in own:
-        return At(time, _number(time, own[time], least=0))
+        return At(time, _number(time, own[time], least=spec.EARLIEST))
     if times in own:
         return AtEach(times, spec.times(times, own[times]))
     if offsets not in own:

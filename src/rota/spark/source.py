@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from rota.spark import option
+from rota.spark.option import Options
 
+LOGGER = logging.getLogger("rota.spark")
 COLUMNS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
     "timestampType int"
@@ -41,10 +44,17 @@ class Source(DataSource):
         """For ``spark.read``."""
         from rota.spark.batch import BatchReader  # noqa: PLC0415 one of the two is needed
 
-        return BatchReader(option.read(self.options, streaming=False), self.parallelism)
+        return BatchReader(_told(option.read(self.options, streaming=False)), self.parallelism)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 Spark's
         """For ``spark.readStream``."""
         from rota.spark.stream import StreamReader  # noqa: PLC0415 as above
 
-        return StreamReader(option.read(self.options, streaming=True), self.parallelism)
+        return StreamReader(_told(option.read(self.options, streaming=True)), self.parallelism)
+
+
+def _told(options: Options) -> Options:
+    """Says what is without effect, or unwise."""
+    for each in options.warnings:
+        LOGGER.warning("%s", each)
+    return options

@@ -37,7 +37,7 @@ def times(option: str, text: str) -> dict[TopicPartition, int]:
     example = '{"topic": {"0": 1767571200000}}'
 
     def moment(value: object, where: str) -> int:
-        if not _is_number(value) or not 0 <= value <= LARGEST:
+        if not _is_number(value) or not EARLIEST <= value <= LARGEST:
             raise InputError(f"{option}: {where}: {_shown(value)} is no time in milliseconds")
         return value
 
@@ -51,9 +51,13 @@ def partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
     for topic, numbers in _mapping(option, text, example).items():
         if not isinstance(numbers, list):
             raise InputError(f"{option}: topic {shortened(topic)}: a list of partitions is needed")
+        words = [each for each in numbers if not _is_number(each)]
+        if words:
+            raise InputError(
+                f"{option}: topic {shortened(topic)}: {_shown(words[0])} is no number of a "
+                f"partition; it is like {example}"
+            )
         found += [TopicPartition(topic, _number(option, topic, each)) for each in numbers]
-    if not found:
-        raise InputError(f"{option}: names no partition; it is like {example}")
     return tuple(dict.fromkeys(found))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Offsets = dict[TopicPartition, int]
+MEANT: Final[dict[str, dict[str, int]]] = {"": {}}
+"""Stands for the beginning where that may have changed when it is asked for again. No topic has
+this name, so it is none of the offsets that a batch can end at; those may be none at all."""
 BACKWARD_TRIES = 3
 """How often ends are asked for that are before the start: a broker may be behind for a moment."""
 
@@ -51,9 +54,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lookup: Lookup | None = None
         self._first: Offsets | None = None
         self._latest: Offsets | None = None
-        self._target: Offsets | None = None
-        """Where to stop, with the trigger ``availableNow``."""
-        self._delay: limit.Delay | None = None
+        self._available_now = False
+        self._delay = limit.Delay(options.least_offsets or 0, options.longest_delay)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self._options, "parallelism": self._parallelism}
@@ -71,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the query begins, if it has no checkpoint."""
         if self._first is None:
             self._first = self._cluster.offsets(self._options.start, self._cluster.partitions())
-        return {} if self._may_move() else spec.to_json(self._first)
+        return MEANT if self._may_move() else spec.to_json(self._first)
 
     def _may_move(self) -> bool:
         """Whether the beginning, asked for later, may be another one."""
@@ -94,28 +96,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """From now on there is nothing new."""
-        self._target = self._cluster.latest(self._cluster.partitions())
+        self._available_now = True
 
     def latestOffset(  # noqa: N802
         self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit
     ) -> dict[str, dict[str, int]]:
         """How far the next batch reads."""
         begin = spec.from_json(start)
-        if not begin and self._first and self._may_move():
+        # not before it is known where to begin: records that come meanwhile would be behind it
+        if self._latest is None or not self._available_now:
+            self._latest = self._ends(begin)
+        if start == MEANT and self._first is not None:
             return spec.to_json(self._first)
-        self._latest = self._target if self._target is not None else self._ends(begin)
         if isinstance(limit, ReadAllAvailable):
             return spec.to_json(self._latest)
         return spec.to_json(self._limited(begin, self._latest))
 
     def _limited(self, start: Offsets, end: Offsets) -> Offsets:
         options = self._options
-        if options.least_offsets is not None and self._target is None:
-            now = int(time.time() * 1000)
-            if self._delay is None:
-                self._delay = limit.Delay(options.least_offsets, options.longest_delay, now)
-            if self._delay.holds(start, end, now):
-                return start
+        if options.least_offsets is not None and self._delay.holds(
+            start, end, int(time.time() * 1000)
+        ):
+            return start
         if options.most_offsets is None:
             return end
         new = [each for each in end if each not in start]
@@ -138,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
     ) -> list[InputPartition]:
         """The tasks of a batch."""
-        if not start and self._may_move():
+        if start == MEANT:
             return []
         options = self._options
         planned = plan.tasks(
