@@ -93,6 +93,7 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "whatif": Limit(seconds=1),
         "pipeline-half": Limit(seconds=150, mib=700),
         "pipeline": Limit(seconds=300, mib=700),
+        "follow": Limit(seconds=10),
         "broker-start": Limit(seconds=0.3),
         "broker-command": Limit(seconds=1),
         "broker-idle": Limit(mib=100),

@@ -10,13 +10,20 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from rich.console import Console
 from rich.progress import Progress
 
-from rota.cli import summary
-from rota.pipeline import store
-from rota.pipeline.demo import write_day
+from rota.cli import follow, setting, summary
+from rota.cli.bootstrap import say
+from rota.cli.poll import polled
+from rota.client import missing
+from rota.client import setting as client_setting
+from rota.errors import Unreachable
+from rota.pipeline import store, survey
+from rota.pipeline.cluster import ACLS, DEFAULTS, Cluster
+from rota.pipeline.demo import served, write_day
 from rota.pipeline.run import Back, Evidence, Options, Stage
 from rota.pipeline.run import run as run_pipeline
 
@@ -31,9 +38,20 @@ def run(args: argparse.Namespace) -> None:
     # the bridge to Java logs a traceback when it is interrupted; a person has asked for it
     logging.getLogger().addHandler(logging.NullHandler())
     out = args.out or (DEMO_OUT if args.demo else OUT)
-    with _Progress() as told:
-        evidence = _day(out, told) if args.demo else _evidence(args)
-        found = run_pipeline(evidence, out, _options(args), told)
+    with ExitStack() as stack:
+        told = stack.enter_context(_Progress())
+        options = _options(args)
+        if args.demo:
+            evidence = stack.enter_context(_day(out, args.master, told))
+        elif args.poll is not None:
+            seen = stack.enter_context(polled(args, _cluster(args), out, options))
+            evidence = replace(_given(args), polled=seen)
+        else:
+            evidence = _evidence(args)
+        if args.follow:
+            follow.run(args, evidence, out, options, told)
+            return
+        found = run_pipeline(evidence, out, options, told)
     if args.json:
         shown = json.dumps(summary.as_json(found, demo=args.demo), indent=2, ensure_ascii=False)
         print(shown)  # noqa: T201
@@ -47,12 +65,33 @@ def _stop(_signal: int, _frame: object) -> None:
 
 
 def _evidence(args: argparse.Namespace) -> Evidence:
+    live = args.bootstrap_servers is not None or args.command_config is not None
+    return replace(_given(args), cluster=_cluster(args) if live else None)
+
+
+def _given(args: argparse.Namespace) -> Evidence:
+    """The files."""
     return Evidence(
         segments=tuple(args.segments),
         server_logs=tuple(args.server_log),
         zone=args.log_zone,
         ends=tuple(args.ends),
     )
+
+
+def _cluster(args: argparse.Namespace) -> Cluster:
+    """The live cluster that the flags name; what is wrong with its settings is said now."""
+    if (problem := missing()) is not None:
+        raise Unreachable(problem)
+    given = setting.given(args)
+    for warning in client_setting.read({**DEFAULTS, **given}).warnings:
+        say(warning)
+    found = Cluster(settings=given, timeout=args.timeout, lookups=args.lookups)
+    needs = ACLS if found.lookups else ACLS[:1]
+    if args.poll is not None:
+        needs = survey.ACLS
+    say(f"{found.servers}: this only reads; where there are ACLs, it needs {'; '.join(needs)}")
+    return found
 
 
 def _options(args: argparse.Namespace) -> Options:
@@ -75,8 +114,9 @@ def _moment(told: tuple[str, int] | None) -> int | Back | None:
             return None
 
 
-def _day(out: str, told: _Progress) -> Evidence:
-    """A simulated day, as a cluster would have left it behind."""
+@contextmanager
+def _day(out: str, master: str, told: _Progress) -> Iterator[Evidence]:
+    """A simulated day, served as by a cluster that has lived it."""
     top = store.checked(out)
     top.mkdir(parents=True, exist_ok=True)
     folder = top / DAY
@@ -84,9 +124,8 @@ def _day(out: str, told: _Progress) -> Evidence:
         shutil.rmtree(folder, ignore_errors=True)
         day = write_day(folder, progress=share)
     told.say("simulating a day", f"{day.groups} groups, {day.records:,} records")
-    return Evidence(
-        segments=(str(day.segments),), server_logs=(str(day.server_log),), ends=(str(day.ends),)
-    )
+    with served(day, master) as cluster:
+        yield Evidence(cluster=cluster, server_logs=(str(day.server_log),), ends=(str(day.ends),))
 
 
 class _Progress:
@@ -115,6 +154,12 @@ class _Progress:
         """Shows what came of it."""
         self._stack.close()
         self.say(stage, note)
+
+    def status(self, text: str) -> None:
+        """What goes on until something else is said; nothing, where nobody looks."""
+        self._stack.close()
+        if text and self._screen.is_terminal:
+            self._stack.enter_context(self._screen.status(text))
 
     def say(self, what: str, note: str) -> None:
         """A line about what is done."""

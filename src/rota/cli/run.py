@@ -5,17 +5,26 @@ from __future__ import annotations
 import argparse
 import importlib.util
 
+from rota.cli import bootstrap
 from rota.errors import Unreachable
 
+LOOKUPS = 10_000
+EVERY, LENGTH = "5s", "10m"
+MOST_OFTEN = 100
+"""Milliseconds from one round of polling to the next, at least."""
 DESCRIPTION = """\
 Reads a cluster's journal (__consumer_offsets) and tells for every group each rebalance: why, what
 moved against the fewest that had to, what stood still, and which other strategy, membership or
-protocol would have done better. Nothing is connected to: it reads copies of files. Runs on Spark,
-on this machine unless told otherwise.
+protocol would have done better. Reads a live cluster, or copies of a broker's files; in both cases
+it only reads, and joins no group. Runs on Spark, on this machine unless told otherwise.
 """
 
 EVIDENCE = """\
-  --segments DIR       copied __consumer_offsets-* folders of a broker (needed)
+  --bootstrap-servers HOST:PORT,...
+                       a live cluster: its journal, and log ends for lag
+  --poll               a live cluster whose journal may not be read: its groups, asked for again
+                       and again
+  --segments DIR       copied __consumer_offsets-* folders of a broker
   --server-log FILE    the broker's server.log: causes and times are then stated, not inferred
   --ends FILE          samples of log ends, for lag
   --demo               a simulated day instead, to see what comes out"""
@@ -27,6 +36,15 @@ evidence, any mix of:
 examples:
   rota run --demo
       a simulated day of a shop with dozens of groups
+  rota run --bootstrap-servers host:9092 --command-config client.properties
+      a live cluster; what will be read is said first
+  rota run --bootstrap-servers host:9092 --since 6h --lookups 50000
+      the last 6 hours; lag by up to 50,000 look-ups of log ends
+  rota run --bootstrap-servers host:9092 --poll 2s --for 1h --group 'billing-*'
+      what can be seen of some groups in an hour, by asking every 2 seconds
+  rota run --bootstrap-servers host:9092 --follow
+      goes on: a line for every round, and the tables with all that is new, until Ctrl-C; started
+      again with the same --out it goes on where it was
   rota run --segments /copy/of/kafka-logs
       all folders __consumer_offsets-N below it
   rota run --segments broker1/ broker2/ --server-log broker*/server.log* --log-zone +02:00
@@ -38,6 +56,19 @@ examples:
   rota run --segments /mnt/kafka-logs --out /mnt/tables --master spark://host:7077
       on a cluster whose machines all see both folders; sc://host:15002 for Spark Connect
   rota run --segments kafka-logs --json | jq '.groups[0]'
+
+a live cluster needs these ACLs:
+  Describe and Read on topic __consumer_offsets
+  Describe on the topics that groups have committed, for lag; those without are left out
+  Describe on the cluster, if the size of the journal is to be said beforehand
+with --poll these instead:
+  Describe on the cluster, or on each group that is meant
+  Describe on the topics that groups have committed
+
+--poll sees a group as it is at each sample. A rebalance between two samples that ends where it
+began is not seen, and several between two samples are told of as one; causes are guesses. Numbers
+of generations are not told to who asks: classic groups' changes are counted instead. A group that
+--segments has is told of by them alone.
 
 tables: OUT/bronze, OUT/silver and OUT/gold, as Parquet. A run replaces them all at once.
 
@@ -55,10 +86,49 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         epilog=EXAMPLES + epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_evidence(parser.add_argument_group("the evidence"))
+    _add_cluster(parser.add_argument_group("a live cluster"))
+    _add_poll(parser.add_argument_group("a live cluster whose journal may not be read"))
+    _add_evidence(parser.add_argument_group("other evidence"))
     _add_choice(parser.add_argument_group("what to look at"))
     _add_output(parser.add_argument_group("the output"))
     parser.set_defaults(run=run, error=parser.error)
+
+
+def _add_cluster(cluster: argparse._ArgumentGroup) -> None:
+    bootstrap.add_to(cluster)
+    cluster.add_argument(
+        "--lookups",
+        type=_count,
+        default=LOOKUPS,
+        metavar="N",
+        help="how often the cluster may be asked for an end, now or in the past (default "
+        f"{LOOKUPS:,}; 0: never, so no lag); the times are those of commits",
+    )
+
+    cluster.add_argument(
+        "--follow",
+        action="store_true",
+        help="go on: add what is new to the tables every few seconds, until Ctrl-C",
+    )
+
+
+def _add_poll(poll: argparse._ArgumentGroup) -> None:
+    poll.add_argument(
+        "--poll",
+        type=_often,
+        nargs="?",
+        const=_often(EVERY),
+        metavar="TIME",
+        help="do not read the journal: ask for the groups again and again, so often (default "
+        f"{EVERY}); Ctrl-C ends the sampling and computes what there is",
+    )
+    poll.add_argument(
+        "--for",
+        dest="poll_for",
+        type=_long,
+        metavar="TIME",
+        help=f"for so long: 90s, 10m, 1h30m (default {LENGTH})",
+    )
 
 
 def _add_evidence(evidence: argparse._ArgumentGroup) -> None:
@@ -101,8 +171,9 @@ def _add_choice(choice: argparse._ArgumentGroup) -> None:
         "--since",
         type=_moment,
         metavar="TIME",
-        help="show what happened from then on: 2026-11-15T06:00Z, or so long before the "
-        "last record: 6h, 2d; what it rests on is read from the beginning",
+        help="show what happened from then on: 2026-11-15T06:00Z, or so long before now "
+        "(without a cluster: before the last record): 6h, 2d; what it rests on is read from the "
+        "beginning",
     )
     choice.add_argument(
         "--until", type=_moment, metavar="TIME", help="read nothing later: the same"
@@ -139,16 +210,73 @@ def _add_output(output: argparse._ArgumentGroup) -> None:
 
 def run(args: argparse.Namespace) -> bool:
     """Runs the pipeline and prints what it found."""
-    if not args.segments and not args.demo:
+    live = args.bootstrap_servers is not None or args.command_config is not None
+    _check_poll(args, live=live)
+    if not args.segments and not args.demo and not live:
         args.error(f"no journal to read. Evidence is, in any mix:\n{EVIDENCE}")
-    if args.demo and (args.segments or args.server_log or args.ends):
-        args.error("--demo brings its own evidence: it does not go with --segments and the like")
+    if args.demo and (live or args.segments or args.server_log or args.ends):
+        args.error(
+            "--demo brings its own evidence: it does not go with --bootstrap-servers, --segments "
+            "and the like"
+        )
+    if args.follow:
+        _check_follow(args, live=live)
     if importlib.util.find_spec("pyspark") is None:
         raise Unreachable("rota run needs Spark: pip install 'rota[spark]' ('.[spark]' in a clone)")
     from rota.cli import evidence  # noqa: PLC0415 (other commands do without Spark)
 
     evidence.run(args)
     return False
+
+
+def _check_poll(args: argparse.Namespace, *, live: bool) -> None:
+    """Polling needs a cluster, and a time."""
+    if args.poll is not None and not live:
+        args.error("--poll asks a live cluster: give --bootstrap-servers")
+    if args.poll is None and args.poll_for is not None:
+        args.error("--for tells how long to --poll, which is not given")
+    args.poll_for = _long(LENGTH) if args.poll_for is None else args.poll_for
+
+
+def _check_follow(args: argparse.Namespace, *, live: bool) -> None:
+    """What does not go on cannot be followed."""
+    if not live:
+        args.error("--follow reads a live cluster: give --bootstrap-servers")
+    if args.poll is not None:
+        args.error("--follow reads the journal as it grows, --poll does without it: give one")
+    for option in ("segments", "until"):
+        if getattr(args, option):
+            args.error(f"--follow goes on with a live cluster: it does not go with --{option}")
+    if args.since is not None and args.since[0] == "back":
+        args.error("--follow goes on: --since takes a time with it, like 2026-11-15T06:00Z")
+    if args.master.startswith("sc://"):
+        args.error("--follow does not go with Spark Connect: give a Spark master")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) > 10**9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+    return int(text)
+
+
+def _often(text: str) -> int:
+    found = _long(text)
+    if found < MOST_OFTEN:
+        raise argparse.ArgumentTypeError(f"{text!r}: more often than brokers should be asked")
+    return found
+
+
+def _long(text: str) -> int:
+    """Milliseconds."""
+    from rota.sim.duration import parse  # noqa: PLC0415
+
+    try:
+        found = parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time at all")
+    return found
 
 
 def _zone(text: str) -> int:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from rota.cli.screen import console, count, empty_table, plain
+from rota.pipeline.cluster import ACLS, JOURNAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
+    from rota.pipeline.poll import Polled
     from rota.pipeline.run import Summary
 
 SHOWN_GROUPS = 15
@@ -89,13 +91,20 @@ def _saving(group: Row) -> str:
 def _print_evidence(screen: Console, found: Summary) -> None:
     screen.print()
     if found.first is None or found.last is None:
-        screen.print("evidence: the journal is empty")
+        missing = found.live is not None and not found.live.ends and not found.complete
+        screen.print(
+            "evidence: the cluster has no journal (__consumer_offsets): no group has ever been here"
+            if missing
+            else "evidence: the journal is empty"
+        )
         return
     screen.print(
         f"evidence: {count(found.records, 'record')} from {_time(found.first)} to "
         f"{_time(found.last)}; {count(found.commits, 'commit')}, "
         f"{count(found.generations, 'generation')}, {count(found.rebalances, 'rebalance')}"
     )
+    if found.polled is not None:
+        _print_polled(screen, found.polled)
     if found.since is not None or found.until is not None:
         begin = "the beginning" if found.since is None else _time(found.since)
         end = "the end" if found.until is None else _time(found.until)
@@ -117,16 +126,53 @@ def _print_evidence(screen: Console, found: Summary) -> None:
         how: sum(n for cause, said, n in found.causes if said == how and cause != "unknown")
         for how in ("stated", "inferred", "sampled")
     }
+    sampled = f"{known['sampled']:,} seen in samples, " if found.polled is not None else ""
     screen.print(
         f"causes: {known['stated']:,} stated by the broker's log, "
-        f"{known['inferred'] + known['sampled']:,} inferred from the journal, {unknown:,} unknown"
+        f"{known['inferred']:,} inferred from the journal, {sampled}{unknown:,} unknown"
     )
     if found.logs and not found.lines:
         screen.print("        the log that was given has no line about these groups")
-    elif unknown and not found.logs:
+    elif unknown and not found.logs and found.polled is None:
         screen.print("        --server-log FILE would state them")
-    if not found.samples:
-        screen.print("lag: not computed; --ends FILE gives samples of log ends, one on each line")
+    _print_lag(screen, found)
+
+
+def _print_polled(screen: Console, polled: Polled) -> None:
+    """What samples tell, and what they do not."""
+    screen.print(
+        f"sampled: {count(len(polled.groups), 'group')} in {count(polled.rounds, 'round')}, "
+        f"every {polled.every:g} s. A rebalance between two samples that ended where it began is "
+        "not seen; several are told of as one"
+    )
+    for gap in polled.gaps:
+        end = "the end" if gap.end is None else _time(gap.end)
+        screen.print(plain(f"gap: no samples from {_time(gap.begin)} to {end}: {gap.why}"))
+
+
+def _print_lag(screen: Console, found: Summary) -> None:
+    """What lag rests on."""
+    looked = found.looked
+    if looked is not None and looked.made:
+        screen.print(
+            f"lag: by {count(looked.made, 'look-up')} of ends in "
+            f"{count(looked.partitions, 'partition')}, as true as the timestamps of their records"
+        )
+    elif not found.samples:
+        asked = "--lookups N" if found.live is not None else "--bootstrap-servers"
+        screen.print(
+            f"lag: not computed; {asked} asks a cluster for log ends, --ends FILE gives samples"
+        )
+    if looked is not None and looked.lost:
+        screen.print(
+            f"     {count(looked.lost, 'look-up')} found nothing left of that time: retention has "
+            "deleted it"
+        )
+    if looked is not None and looked.left_out:
+        screen.print(
+            f"     {count(len(looked.left_out), 'partition')} with commits not looked up: a larger "
+            "--lookups N takes them in"
+        )
 
 
 def _print_unread(screen: Console, found: Summary) -> None:
@@ -146,6 +192,7 @@ def as_json(found: Summary, *, demo: bool) -> dict[str, Any]:
     return {
         "out": found.out,
         "demo": demo,
+        "cluster": _cluster(found),
         "window": {"first": found.first, "last": found.last},
         "shown": {"since": found.since, "until": found.until},
         "records": found.records,
@@ -154,6 +201,7 @@ def as_json(found: Summary, *, demo: bool) -> dict[str, Any]:
         "rebalances": found.rebalances,
         "lines": found.lines,
         "samples": found.samples,
+        "polled": None if found.polled is None else _polled(found.polled),
         "groups": [group.asDict() for group in found.groups],
         "causes": [
             {"cause": cause, "evidence": evidence, "rebalances": number}
@@ -170,4 +218,41 @@ def as_json(found: Summary, *, demo: bool) -> dict[str, Any]:
             {"what": one.what, "count": one.count, "examples": list(one.examples)}
             for one in found.unread
         ],
+    }
+
+
+def _cluster(found: Summary) -> dict[str, Any] | None:
+    """What was read of a live cluster."""
+    live, looked = found.live, found.looked
+    if live is None:
+        return None
+    return {
+        "bootstrap_servers": live.cluster.servers,
+        "topic": JOURNAL,
+        "partitions": len(live.ends),
+        "most_records": live.records,
+        "bytes": live.size,
+        "acls": list(ACLS if live.cluster.lookups else ACLS[:1]),
+        "lookups": None
+        if looked is None
+        else {
+            "most": live.cluster.lookups,
+            "made": looked.made,
+            "partitions": looked.partitions,
+            "partitions_left_out": [str(place) for place in looked.left_out],
+            "of_a_time_that_is_deleted": looked.lost,
+            "not_to_be_had": looked.skipped,
+        },
+    }
+
+
+def _polled(polled: Polled) -> dict[str, Any]:
+    """What was sampled."""
+    return {
+        "first": polled.first,
+        "last": polled.last,
+        "every": polled.every,
+        "rounds": polled.rounds,
+        "groups": sorted(polled.groups),
+        "gaps": [{"begin": gap.begin, "end": gap.end, "why": gap.why} for gap in polled.gaps],
     }

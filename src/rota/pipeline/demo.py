@@ -1,23 +1,29 @@
 """The demo's evidence: a simulated day, written down as brokers of Kafka leave it behind.
 
-What comes of it is read like anybody's: folders of ``__consumer_offsets``, a broker's log, and
-samples of log ends. Nothing in the pipeline knows that nobody has lived it.
+What comes of it is read like anybody's: a journal that the embedded broker serves out of a real
+log folder, a broker's log, and samples of log ends (the topics themselves have no records that
+could be asked for theirs). Nothing in the pipeline knows that nobody has lived it.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
+import socket
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rota.formats import journal
 from rota.group.coordinator import JOURNAL_PARTITIONS
 from rota.model.config import TopicConfig
+from rota.pipeline.cluster import Cluster
 from rota.sim.brokerlog import Line
 from rota.sim.chance import mixed
 from rota.sim.day import DAY, GroupDay, Sample, broker, day, ends
@@ -30,6 +36,13 @@ START_MS = 1_767_571_200_000
 """Monday, 2026-01-05, 00:00 UTC: the demo is the same whenever it is run."""
 SEGMENT_BYTES = 512 * 1024
 CONFIG = TopicConfig(cleanup_policy="compact")
+STILL = {
+    "offsets.retention.check.interval.ms": str(2**62),
+    "log.cleaner.backoff.ms": str(2**62),
+}
+"""A broker that changes nothing of what it serves: what is old to it was yesterday to the day."""
+LOOPBACK = "127.0.0.1"
+USER = "demo"
 LOGGER = "org.apache.kafka.coordinator.group.GroupMetadataManager"
 
 
@@ -89,6 +102,45 @@ def write_day(
         groups=len(plans),
         records=count,
     )
+
+
+@contextmanager
+def served(day: Day, master: str = "local") -> Iterator[Cluster]:
+    """The day's journal, served over the wire by the embedded broker, as long as the block lasts.
+
+    :param master: Spark's; where it is on another machine, the broker listens to other machines,
+        too, but only serves those who know a password made for it
+    """
+    # tasks of Spark import this package, and must not load a broker
+    from rota.broker.embedded import Broker  # noqa: PLC0415
+
+    host = _host_for(master)
+    password = secrets.token_hex(16)
+    users = None if host == LOOPBACK else {USER: password}
+    with Broker(day.segments, host=host, users=users, config=STILL, adopt=True) as broker:
+        broker.clock.freeze()  # else its members would miss their heartbeats
+        settings = {"bootstrap.servers": broker.bootstrap_servers}
+        if users is not None:
+            login = "org.apache.kafka.common.security.scram.ScramLoginModule"
+            settings |= {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.jaas.config": f'{login} required username="{USER}" password="{password}";',
+            }
+        yield Cluster(settings=settings)
+
+
+def _host_for(master: str) -> str:
+    """The address of this machine at which Spark's machines find it."""
+    place = urlsplit(master)
+    if not place.hostname:
+        return LOOPBACK
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((place.hostname, place.port or 1))  # nothing is sent
+        except OSError:
+            return LOOPBACK
+        return str(probe.getsockname()[0])
 
 
 class _Journal:

@@ -1,4 +1,6 @@
-"""Evidence into bronze: segments of the journal, lines of brokers' logs, samples of ends."""
+"""Evidence into bronze: the journal, of segments or of a live cluster; lines of brokers' logs;
+samples of ends.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
 from rota.errors import FormatError, Unreachable
@@ -24,10 +26,13 @@ from rota.formats.journal import column as journal_column
 from rota.formats.journal.column import Slices
 from rota.pipeline import column, schema
 from rota.pipeline.redact import Redaction
-from rota.pipeline.segment import PIECE, Piece, Segments
+from rota.pipeline.segment import PIECE, Edge, Piece, Segments
 from rota.replay import serverlog
 from rota.replay.fact import LogLine
 from rota.tables import ENDS, JOURNAL, SERVERLOG, Table
+
+if TYPE_CHECKING:
+    from rota.pipeline.cluster import Live
 
 ROWS = 20_000
 """Lines that go to Spark together."""
@@ -61,6 +66,78 @@ def journal(
     return once.unionByName(_once(twice)) if apart[True] else once
 
 
+def live_journal(spark: SparkSession, live: Live, redaction: Redaction | None = None) -> DataFrame:
+    """The records of a live cluster's journal, with the same columns as :func:`journal`."""
+    wide = f"{schema.ddl(JOURNAL)}, file string, problem string"
+    if not live.records:
+        return spark.createDataFrame([], wide)
+    from rota.spark import register  # noqa: PLC0415 (tasks that read files do without a client)
+
+    register(spark)
+    read: DataFrame = spark.read.format("rota").options(**live.options()).load()
+    return from_source(read, live, redaction)
+
+
+def from_source(read: DataFrame, live: Live, redaction: Redaction | None = None) -> DataFrame:
+    """Rows of ``format("rota")`` with ``includeBatchInfo``, with the columns of :func:`journal`."""
+    wide = f"{schema.ddl(JOURNAL)}, file string, problem string"
+    columns: list[Column | str] = [
+        read["partition"].alias("journal_partition"),
+        read["offset"].alias("journal_offset"),
+        read["timestamp"].alias("at"),
+        "key",
+        "value",
+        "control",
+        "transactional",
+        read["producerId"].alias("producer_id"),
+        read["producerEpoch"].alias("producer_epoch"),
+        fn.lit(None).cast("string").alias("file"),
+        fn.lit(None).cast("string").alias("problem"),
+    ]
+    rows = read.select(*columns)
+    if redaction is None:
+        return rows
+    servers = live.cluster.servers
+
+    def redact(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield _redacted(batch, redaction, servers)
+
+    return rows.mapInArrow(redact, wide)
+
+
+def together(one: DataFrame, other: DataFrame) -> DataFrame:
+    """The records of both; a record that both have, once."""
+    return _once(one.unionByName(other))
+
+
+def complete(rows: DataFrame, ends: Mapping[int, int]) -> dict[int, Edge]:
+    """By partition of the journal, from where on every record is there.
+
+    Records are numbered without a gap: where a number is missing, compaction took it.
+
+    :param rows: all records that there are
+    :param ends: where the partitions end
+    """
+    order = Window.partitionBy("journal_partition").orderBy("journal_offset")
+    before = fn.lag("journal_offset").over(order)
+    place = fn.struct("journal_offset", fn.unix_millis("at").alias("at"))
+    whole = fn.coalesce(before + 1 == fn.col("journal_offset"), fn.lit(False))
+    there = rows.where("journal_offset is not null")
+    placed = there.select("journal_partition", place.alias("place"), whole.alias("whole"))
+    found = placed.groupBy("journal_partition").agg(
+        fn.max(fn.when(~fn.col("whole"), fn.col("place"))).alias("edge"),
+        fn.max("place").alias("last"),
+    )
+    edges = {}
+    for row in found.collect():
+        edge, last = Edge(*row.edge), Edge(*row.last)
+        end = ends.get(row.journal_partition, 0)
+        gone = last.offset + 1 < end  # the last ones are not there
+        edges[row.journal_partition] = Edge(end, last.at) if gone else edge
+    return edges
+
+
 def _once(rows: DataFrame) -> DataFrame:
     """A record of several files once; the same one whatever the files' order. So are problems."""
     same = (*JOURNAL.key, "file", "problem")
@@ -70,7 +147,12 @@ def _once(rows: DataFrame) -> DataFrame:
 
 
 def wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> DataFrame:
-    """The records of bronze/journal within what the user asked for.
+    """The records of bronze/journal within what the user asked for."""
+    return rows.where(is_wanted(rows, until=until, groups=groups))
+
+
+def is_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> Column:
+    """Whether a record of bronze/journal is within what the user asked for.
 
     Transactions' markers are kept: they name no group. There is no first time here: what happens
     after one follows from what was before it.
@@ -80,7 +162,7 @@ def wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> Data
         keep &= fn.unix_millis("at") <= until
     if groups:
         keep &= rows["control"] | named_like(fn.expr(GROUP).cast("string"), groups)
-    return rows.where(fn.coalesce(keep, fn.lit(True)))
+    return fn.coalesce(keep, fn.lit(True))
 
 
 def named_like(name: Column, globs: Sequence[str]) -> Column:
@@ -113,15 +195,15 @@ def _piece(
         batch = _journal_batch(columns, partition)
         yield batch if redaction is None else _redacted(batch, redaction, path)
     if columns.problems:
-        yield _problems((partition, path, str(problem)) for problem in columns.problems)
+        yield _problems(
+            {"journal_partition": partition, "file": path, "problem": str(problem)}
+            for problem in columns.problems
+        )
 
 
-def _problems(rows: Iterable[tuple[int, str, str]]) -> pa.RecordBatch:
-    empty: dict[str, Any] = dict.fromkeys(schema.arrow(JOURNAL).names)
-    listed = [
-        empty | {"journal_partition": partition, "file": file, "problem": problem}
-        for partition, file, problem in rows
-    ]
+def _problems(rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
+    empty: dict[str, Any] = dict.fromkeys(_with_problem().names)
+    listed = [{**empty, **row} for row in rows]
     return pa.RecordBatch.from_pylist(listed, schema=_with_problem())
 
 
@@ -135,17 +217,22 @@ def _redacted(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.Reco
     keep[plain] = True
     kept = [batch.filter(pa.array(keep))]
     rest = batch.filter(pa.array(~keep))
-    rows, left = [], []
+    rows: list[dict[str, Any]] = []
+    left: list[dict[str, Any]] = []
+
+    def leave(row: Mapping[str, Any], why: str) -> None:
+        # where it was tells that it was there: what is missing for another reason is compacted
+        known = {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
+        left.append({**known, "file": path, "problem": f"left out, {why}"})
+
     for row in rest.set_column(2, "at", rest.column("at").cast(pa.int64())).to_pylist():
         try:
             entry = redaction.entry(journal_format.decode(row["key"] or b"", row["value"]))
         except FormatError as error:
-            left.append((row["journal_partition"], path, f"left out, not to be read: {error}"))
+            leave(row, f"not to be read: {error}")
             continue
         if entry is None:
-            offset = row["journal_offset"]
-            text = f"offset {offset}: left out, of a kind that is not decoded"
-            left.append((row["journal_partition"], path, text))
+            leave(row, f"of a kind that is not decoded: offset {row['journal_offset']}")
             continue
         key, value = journal_format.encode(entry)
         rows.append(row | {"key": key, "value": value})

@@ -13,8 +13,23 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
 from rota.errors import InputError
-from rota.pipeline import decode, ingest, lag, rebalance, segment, store, whatif
+from rota.pipeline import (
+    cluster,
+    decode,
+    ingest,
+    lag,
+    lookup,
+    rebalance,
+    sample,
+    segment,
+    store,
+    whatif,
+)
+from rota.pipeline.cluster import Cluster, Live
+from rota.pipeline.lookup import Looked
+from rota.pipeline.poll import Polled
 from rota.pipeline.redact import Redaction
+from rota.pipeline.sample import Sampled
 from rota.pipeline.segment import Edge, Segments
 from rota.pipeline.session import LOCAL, session
 from rota.pipeline.store import Store
@@ -28,6 +43,7 @@ from rota.tables import (
     LAG,
     OWNERSHIP,
     REBALANCES,
+    SAMPLES,
     SERVERLOG,
     STATUS,
     WHATIF,
@@ -42,11 +58,12 @@ SHOWN = 20
 class Stage(enum.StrEnum):
     """What a run does, in this order."""
 
-    FIND = "finding batches"
+    FIND = "finding the journal"
     START = "starting Spark"
-    EVIDENCE = "reading logs and samples"
+    EVIDENCE = "reading logs"
     JOURNAL = "reading the journal"
     COMMITS = "decoding commits"
+    ENDS = "reading log ends"
     GROUPS = "decoding groups"
     REBALANCES = "explaining rebalances"
     LAG = "computing lag"
@@ -68,7 +85,11 @@ class Progress(Protocol):
 class Evidence:
     """What to read."""
 
-    segments: tuple[str, ...]
+    segments: tuple[str, ...] = ()
+    cluster: Cluster | None = None
+    """A live one: its journal, and the ends of what groups have committed."""
+    polled: Polled | None = None
+    """What polling a cluster has seen."""
     server_logs: tuple[str, ...] = ()
     zone: int = 0
     """Minutes that the logs' clock is ahead of UTC."""
@@ -77,7 +98,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """A time so many milliseconds before the last record of the evidence."""
+    """A time so many milliseconds before the end of the evidence: the last record of folders, or
+    now, where a cluster is asked.
+    """
 
     milliseconds: int
 
@@ -95,6 +118,8 @@ class Options:
     until: Moment = None
     groups: tuple[str, ...] = ()
     redact: bool = False
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    """Of the hashes that take the place of names: whoever polls for this run has the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +150,12 @@ class Summary:
     logs: int = 0
     """Files of brokers' logs that were given."""
     samples: int = 0
+    polled: Polled | None = None
+    """What came of polling."""
+    live: Live | None = None
+    """What there was to read in a cluster."""
+    looked: Looked | None = None
+    """What came of look-ups."""
     causes: list[tuple[str, str, int]] = field(default_factory=list)
     """Cause, evidence, how many rebalances."""
     groups: list[Row] = field(default_factory=list)
@@ -147,24 +178,72 @@ def run(
 
     :param spark: a session to use; one is started, and ended, where none is given
     """
-    with _stage(progress, Stage.FIND) as note:
+    with stage(progress, Stage.FIND) as note:
         ingest.check(evidence.server_logs, evidence.ends)
-        found = segment.find(evidence.segments)
-        _window(options, found.last)
-        note.append(f"{found.size / 1e6:,.1f} MB in {found.partitions} partitions")
+        found = Found(
+            segments=segment.find(evidence.segments),
+            live=None if evidence.cluster is None else cluster.look(evidence.cluster),
+            polled=evidence.polled,
+        )
+        window(options, found.last)
+        note.append(str(found))
     with ExitStack() as stack:
         tables = stack.enter_context(store.begin(out))
-        with _stage(progress, Stage.START):
+        with stage(progress, Stage.START):
             if spark is None:
                 large = found.size > LARGE
                 spark = stack.enter_context(session(options.master, large=large))
-        this = _Run(spark, tables, options, progress, found)
+        this = Stages(spark, tables, options, progress, found)
         with store.failures(tables.out):
             this.all(evidence)
         return this.summary
 
 
-def _window(options: Options, last: int) -> tuple[int | None, int | None]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What is there already: somebody else has read it."""
+
+    journal: DataFrame
+    """The records, with the columns of :func:`rota.pipeline.ingest.journal`."""
+    names: Mapping[bytes, str] = field(default_factory=dict)
+    """Topics by id."""
+    samples: DataFrame | None = None
+    """Rows of bronze/ends."""
+    lines: DataFrame | None = None
+    """Rows of bronze/serverlog."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What there is of the journal."""
+
+    segments: Segments
+    live: Live | None
+    polled: Polled | None = None
+    given: Given | None = None
+
+    @property
+    def last(self) -> int:
+        """The end of the evidence: on a live cluster, now."""
+        sampled = self.polled.last or 0 if self.polled is not None else 0
+        return max(self.segments.last, 0 if self.live is None else self.live.at, sampled)
+
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        return self.segments.size + (self.live.weight if self.live is not None else 0)
+
+    def __str__(self) -> str:
+        parts = [] if self.live is None else [str(self.live)]
+        if self.polled is not None:
+            parts.append(f"{len(self.polled.groups):,} groups sampled")
+        if self.segments.files or not parts:
+            size, partitions = self.segments.size / 1e6, self.segments.partitions
+            parts.append(f"{size:,.1f} MB in {partitions} partitions")
+        return "; ".join(parts)
+
+
+def window(options: Options, last: int) -> tuple[int | None, int | None]:
     """What the user wants to see, in milliseconds since 1970.
 
     :raises InputError: nothing can be in it
@@ -181,56 +260,78 @@ def _window(options: Options, last: int) -> tuple[int | None, int | None]:
 
 
 @contextmanager
-def _stage(progress: Progress, stage: Stage) -> Iterator[list[str]]:
+def stage(progress: Progress, stage: Stage) -> Iterator[list[str]]:
+    """Tells of a stage; what is added to the list is said of it at the end."""
     progress.began(stage)
     note: list[str] = []
     yield note
     progress.ended(stage, "; ".join(note))
 
 
-class _Run:
+class Stages:
+    """The stages of a run, over what was found."""
+
     def __init__(
         self,
         spark: SparkSession,
         tables: Store,
         options: Options,
         progress: Progress,
-        found: Segments,
+        found: Found,
     ) -> None:
         self._spark = spark
         self._tables = tables
         self._options = options
         self._progress = progress
-        self._found = found
-        self.summary = Summary(out=str(tables.out))
-        self.summary.complete = found.complete
-        self.summary.unread += _flaws(found)
-        self._begin, self._until = _window(options, found.last)
+        self._found = found.segments
+        self._live = found.live
+        self.summary = Summary(out=str(tables.out), live=found.live, polled=found.polled)
+        self.summary.complete = found.segments.complete
+        self.summary.unread += _flaws(found.segments)
+        self._begin, self._until = window(options, found.last)
         self.summary.since, self.summary.until = self._begin, self._until
-        self._redaction = Redaction(secrets.token_bytes(32)) if options.redact else None
-        self._names: dict[bytes, str] = {}
+        self._redaction = Redaction(options.key) if options.redact else None
+        self._sampled = None if found.polled is None else Sampled(spark, found.polled, self._until)
+        for what, count, examples in () if found.polled is None else found.polled.missing():
+            self._unread(what, count, examples[:SHOWN])
+        self._given = found.given
+        self.names = dict(found.given.names) if found.given is not None else {}
         """Topics by id."""
+        self._whole: DataFrame | None = None
+        """The journal of a cluster, where bronze has only a part of it."""
 
     def all(self, evidence: Evidence) -> None:
         """Every stage."""
+        self.compute(evidence)
+        with stage(self._progress, Stage.PUBLISH):
+            self._tables.publish()
+
+    def compute(self, evidence: Evidence) -> None:
+        """Every stage but the last: the tables are there, and not shown."""
         self._evidence(evidence)
         self._journal()
         counting = decode.counting(self._tables.read(self._spark, JOURNAL))
         self._commits(counting)
+        self._ends(evidence)
         self._groups(counting)
-        if self._options.groups and not self.summary.commits and not self.summary.windows:
+        if self._options.groups and self._is_empty():
             raise InputError(f"--group {' '.join(self._options.groups)}: no such group in it")
         self._rebalances()
         self._lag()
         self._whatif()
-        with _stage(self._progress, Stage.PUBLISH):
-            self._tables.publish()
+
+    def _is_empty(self) -> bool:
+        summary = self.summary
+        found = summary.commits or summary.windows or summary.generations
+        return not found and self._given is None
 
     def _evidence(self, evidence: Evidence) -> None:
         spark, summary = self._spark, self.summary
         counts = {"times": fn.sum("times"), "first": fn.min("problem")}
-        with _stage(self._progress, Stage.EVIDENCE) as note:
-            if evidence.server_logs:
+        with stage(self._progress, Stage.EVIDENCE) as note:
+            if self._given is not None and self._given.lines is not None:
+                summary.lines = self._tables.write(SERVERLOG, self._given.lines)["rows"]
+            elif evidence.server_logs:
                 lines = ingest.server_log(
                     spark, evidence.server_logs, evidence.zone, self._redaction
                 )
@@ -240,14 +341,45 @@ class _Run:
                 self._strange("log lines about a group, but not understood", counted)
             else:
                 self._tables.write_nothing(SERVERLOG)
-            if evidence.ends:
-                samples = ingest.ends(spark, evidence.ends).distinct()
-                counted = self._tables.write(ENDS, samples, **counts)
-                summary.samples = counted["rows"]
-                self._strange("lines that are no samples of ends", counted)
+            note.append(f"{summary.lines:,} lines about groups")
+            if self._sampled is None:
+                self._tables.write_nothing(SAMPLES)
             else:
-                self._tables.write_nothing(ENDS)
-            note.append(f"{summary.lines:,} lines about groups, {summary.samples:,} samples")
+                self._tables.write(SAMPLES, self._sampled.samples())
+
+    def _ends(self, evidence: Evidence) -> None:
+        """Samples of ends: those that were given, and what a cluster says of what was committed."""
+        tables, spark, summary = self._tables, self._spark, self.summary
+        with stage(self._progress, Stage.ENDS) as note:
+            samples = ingest.ends(spark, evidence.ends).distinct() if evidence.ends else None
+            if self._sampled is not None:
+                asked = self._sampled.ends()
+                samples = asked if samples is None else samples.unionByName(asked)
+            if evidence.cluster is not None and evidence.cluster.lookups:
+                summary.looked = self._look_up(evidence.cluster)
+                note.append(f"{summary.looked.made:,} look-ups")
+                asked = lookup.samples(spark, summary.looked)
+                samples = asked if samples is None else samples.unionByName(asked, True)
+            if self._given is not None and self._given.samples is not None:
+                wide = self._given.samples.selectExpr(
+                    "*", "cast(null as string) problem", "cast(null as bigint) times"
+                )
+                samples = wide if samples is None else samples.unionByName(wide)
+            if samples is None:
+                tables.write_nothing(ENDS)
+                return
+            counts = {"times": fn.sum("times"), "first": fn.min("problem")}
+            counted = tables.write(ENDS, samples, **counts)
+            summary.samples = counted["rows"]
+            self._strange("lines that are no samples of ends", counted)
+            note.append(f"{summary.samples:,} samples")
+
+    def _look_up(self, asked: Cluster) -> Looked:
+        commits = self._tables.read(self._spark, COMMITS)
+        looked = lookup.look_up(asked, lookup.plan(commits, asked.lookups, self._begin))
+        for why, names in sorted(looked.skipped.items()):
+            self._unread(f"ends of topics or partitions {why}", len(names), sorted(names)[:SHOWN])
+        return looked
 
     def _strange(self, what: str, counted: Mapping[str, Any]) -> None:
         if counted["times"]:
@@ -264,8 +396,8 @@ class _Run:
         return lines
 
     def _journal(self) -> None:
-        with _stage(self._progress, Stage.JOURNAL) as note:
-            every = ingest.journal(self._spark, self._found, self._redaction)
+        with stage(self._progress, Stage.JOURNAL) as note:
+            every = self._every()
             wanted = ingest.wanted(
                 every,
                 until=self._until,
@@ -280,26 +412,67 @@ class _Run:
             )
             summary = self.summary
             summary.records = counts["rows"]
-            summary.first, summary.last = counts["first"], counts["last"]
+            times: list[int | None] = [counts["first"], counts["last"]]
+            if summary.polled is not None:
+                times += [summary.polled.first, summary.polled.last]
+            known = [at for at in times if at is not None]
+            summary.first, summary.last = min(known, default=None), max(known, default=None)
             what = "damaged batches"
             if self._redaction is not None:
                 what += ", and records that could not be redacted"
             self._problems(what, counts)
+            self._complete()
             note.append(f"{summary.records:,} records")
 
+    def _every(self) -> DataFrame:
+        """All records of the journal that there are, whatever the user wants to see of them."""
+        if self._given is not None:
+            self._whole = self._given.journal
+            return self._given.journal
+        if self._live is None:
+            return ingest.journal(self._spark, self._found, self._redaction)
+        every = ingest.live_journal(self._spark, self._live, self._redaction)
+        if self._found.pieces:
+            own = ingest.journal(self._spark, self._found, self._redaction)
+            every = ingest.together(every, own)
+        if self._options.groups or self._until is not None or self._redaction is not None:
+            # bronze has not all of it, and a cluster is read once, whatever it is needed for
+            every = self._whole = self._tables.keep(self._spark, "journal", every)
+        return every
+
+    def _complete(self) -> None:
+        """From where on all records are there: folders tell by their batches, a cluster by what was
+        read.
+        """
+        if self._live is None or self._given is not None:
+            return
+        rows = self._whole
+        if rows is None:
+            rows = self._tables.read(self._spark, JOURNAL)
+        self.summary.complete = ingest.complete(rows, self._live.ends)
+
     def _commits(self, counting: DataFrame) -> None:
-        with _stage(self._progress, Stage.COMMITS) as note:
+        with stage(self._progress, Stage.COMMITS) as note:
             place = "concat('partition ', journal_partition, ' offset ', journal_offset, ':')"
-            counts = self._tables.write(COMMITS, decode.commits(counting), **_bad(place))
+            found = decode.commits(counting)
+            if self._sampled is not None:
+                sampled = self._sampled.commits(self._besides(counting))
+                found = found.unionByName(sampled, allowMissingColumns=True)
+            counts = self._tables.write(COMMITS, found, **_bad(place))
             self.summary.commits = counts["rows"]
             self._problems("records of offsets", counts)
             note.append(f"{self.summary.commits:,} commits")
 
     def _groups(self, counting: DataFrame) -> None:
         tables, spark = self._tables, self._spark
-        with _stage(self._progress, Stage.GROUPS) as note:
-            self._names = decode.topic_names(self._namers())
-            found = tables.keep(spark, "timelines", decode.timelines(counting, self._names))
+        with stage(self._progress, Stage.GROUPS) as note:
+            for topic_id, topic in decode.topic_names(self._namers()).items():
+                self.names[topic_id] = max(topic, self.names.get(topic_id, topic))
+            read = decode.timelines(counting, self.names)
+            if self._sampled is not None:
+                samples = tables.read(spark, SAMPLES)
+                read = read.unionByName(sample.timelines(samples, self._besides(counting)))
+            found = tables.keep(spark, "timelines", read)
             made = found.where("generation is not null").select("generation.*")
             owners = found.where("owner is not null").select("owner.*")
             self.summary.generations, _ = tables.write_all(
@@ -307,13 +480,21 @@ class _Run:
             )
             self._rest(found)
             groups = len(self.summary.windows)
+            if self.summary.polled is not None:
+                groups += len(self.summary.polled.groups)
             note.append(f"{self.summary.generations:,} generations of {groups:,} groups")
+
+    def _besides(self, counting: DataFrame) -> DataFrame | None:
+        """The journal, where there is one: it comes before what was sampled."""
+        return counting if self._found.pieces or self._live is not None else None
 
     def _namers(self) -> DataFrame:
         """Commits that tell which topic has which id: those of other groups do, too."""
-        if not self._options.groups:
+        if not self._options.groups or self._sampled is not None:
             return self._tables.read(self._spark, COMMITS)
-        every = ingest.journal(self._spark, self._found)
+        every = self._whole
+        if every is None:
+            every = ingest.journal(self._spark, self._found)
         return decode.commits(every.where("not control")).where("problem is null")
 
     def _rest(self, found: DataFrame) -> None:
@@ -337,7 +518,7 @@ class _Run:
 
     def _rebalances(self) -> None:
         tables, spark = self._tables, self._spark
-        with _stage(self._progress, Stage.REBALANCES) as note:
+        with stage(self._progress, Stage.REBALANCES) as note:
             found = rebalance.rebalances(
                 tables.read(spark, GENERATIONS),
                 tables.read(spark, COMMITS),
@@ -354,7 +535,7 @@ class _Run:
 
     def _lag(self) -> None:
         tables, spark = self._tables, self._spark
-        with _stage(self._progress, Stage.LAG) as note:
+        with stage(self._progress, Stage.LAG) as note:
             if not self.summary.samples:
                 tables.write_nothing(LAG, STATUS)
                 note.append("no samples of ends: none")
@@ -384,9 +565,9 @@ class _Run:
 
     def _whatif(self) -> None:
         tables, spark = self._tables, self._spark
-        with _stage(self._progress, Stage.WHATIF) as note:
+        with stage(self._progress, Stage.WHATIF) as note:
             # of a topic that was made anew, always the same one of its ids
-            ids = {topic: topic_id for topic_id, topic in sorted(self._names.items())}
+            ids = {topic: topic_id for topic_id, topic in sorted(self.names.items())}
             found = whatif.alternatives(
                 tables.read(spark, GENERATIONS),
                 tables.read(spark, REBALANCES) if self._begin is None else self._history,

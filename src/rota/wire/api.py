@@ -31,6 +31,7 @@ class Api(enum.IntEnum):
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
@@ -42,5 +43,5 @@ class Api(enum.IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
-ASKED_ONLY: Final = frozenset({Api.CONSUMER_GROUP_DESCRIBE})
+ASKED_ONLY: Final = frozenset({Api.CONSUMER_GROUP_DESCRIBE, Api.DESCRIBE_LOG_DIRS})
 """What Rota's client asks a Kafka, and Rota's broker does not serve."""

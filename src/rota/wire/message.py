@@ -59,6 +59,7 @@ InitProducerIdRequest, InitProducerIdResponse = _classes_of(Api.INIT_PRODUCER_ID
 OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse = _classes_of(Api.OFFSET_FOR_LEADER_EPOCH)
 DescribeConfigsRequest, DescribeConfigsResponse = _classes_of(Api.DESCRIBE_CONFIGS)
 AlterConfigsRequest, AlterConfigsResponse = _classes_of(Api.ALTER_CONFIGS)
+DescribeLogDirsRequest, DescribeLogDirsResponse = _classes_of(Api.DESCRIBE_LOG_DIRS)
 SaslAuthenticateRequest, SaslAuthenticateResponse = _classes_of(Api.SASL_AUTHENTICATE)
 CreatePartitionsRequest, CreatePartitionsResponse = _classes_of(Api.CREATE_PARTITIONS)
 DeleteGroupsRequest, DeleteGroupsResponse = _classes_of(Api.DELETE_GROUPS)
