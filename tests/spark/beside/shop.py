@@ -21,6 +21,8 @@ SETTINGS = {
     "log.initial.task.delay.ms": "100",
     "transaction.state.log.num.partitions": "1",
 }
+QUIET = {"log_level": 0}
+"""Connections that end with the broker are not worth a line."""
 START = 1_700_000_000_000
 """The time of the first record; the following ones are a second apart."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -32,11 +34,11 @@ class Shop:
     def __init__(self, broker: Broker, folder: Path) -> None:
         self.servers = f"127.0.0.1:{broker.port}"
         self._data = folder / "data"
-        self._admin = AdminClient({"bootstrap.servers": self.servers})
+        self._admin = AdminClient({"bootstrap.servers": self.servers, **QUIET})
         self._producer = self.producer()
 
     def producer(self, **settings: Any) -> Producer:
-        return Producer({"bootstrap.servers": self.servers, "linger.ms": 5, **settings})
+        return Producer({"bootstrap.servers": self.servers, "linger.ms": 5, **QUIET, **settings})
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> str:
         spelled = {key.replace("_", "."): value for key, value in config.items()}
@@ -83,6 +85,7 @@ class Shop:
     def transact(self, topic: str, *ends: str, count: int = 3) -> None:
         """Transactions, one after the other, each ended as told or left open."""
         producer = self.producer(
+            # an open one is to stay so for as long as the tests run
             **{"transactional.id": f"{topic}-{'-'.join(ends)}", "transaction.timeout.ms": 900_000}
         )
         producer.init_transactions(WAIT)

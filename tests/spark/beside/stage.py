@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import uuid
 from base64 import b64decode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -47,6 +48,11 @@ class Outcome:
     @property
     def count(self) -> int:
         return sum(map(len, self.rows))
+
+    @property
+    def last(self) -> Any:
+        """The offsets of the last batch."""
+        return self.offsets[max(self.offsets)]
 
     @property
     def places(self) -> list[tuple[str, int, int]]:
@@ -172,3 +178,20 @@ class Twins:
         assert own.refused is None, own.refused
         assert rota == own
         return own
+
+    @contextmanager
+    def running(self) -> Iterator[Callable[[], list[tuple[str, int, int]]]]:
+        """Both go on; what is given tells where the rows were that came until now, of both."""
+
+        def drained() -> list[tuple[str, int, int]]:
+            own, rota = self.both("drain")
+            assert own.refused is None, own.refused
+            assert rota.places == own.places
+            assert rota.last == own.last
+            return own.places
+
+        self.both("start")
+        try:
+            yield drained
+        finally:
+            self.both("stop")

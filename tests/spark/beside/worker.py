@@ -100,20 +100,23 @@ class Desk:
         followed.wait()
         return followed.seen()
 
-    def start(self, source: str, options: dict[str, str], checkpoint: str) -> None:
+    def start(self, source: str, options: dict[str, str], checkpoint: str) -> dict[str, Any]:
         """A stream that goes on."""
         trigger = {"processingTime": "0 seconds"}
         self._running[checkpoint] = self._follow(source, options, checkpoint, trigger)
+        return self._running[checkpoint].seen()
 
-    def drain(self, checkpoint: str) -> dict[str, Any]:
+    def drain(self, checkpoint: str, **_: object) -> dict[str, Any]:
         """What a running stream has given when it has read all that is there."""
         followed = self._running[checkpoint]
         followed.query.processAllAvailable()
         return followed.seen()
 
-    def stop(self, checkpoint: str) -> None:
+    def stop(self, checkpoint: str, **_: object) -> dict[str, Any]:
         """End a running stream."""
-        self._running.pop(checkpoint).query.stop()
+        followed = self._running.pop(checkpoint)
+        followed.query.stop()
+        return followed.seen()
 
     def _follow(
         self, source: str, options: dict[str, str], checkpoint: str, trigger: dict[str, Any]
