@@ -74,6 +74,8 @@ class Live:
     """Bytes on the leaders' disks, about; None: it may not be asked for."""
     at: int
     """When it was so, in milliseconds since 1970."""
+    name: str | None = None
+    """What the cluster calls itself: its id."""
 
     @property
     def records(self) -> int:
@@ -168,7 +170,8 @@ async def _look(client: Client, cluster: Cluster) -> Live:
     if topic is not None and partitions:
         await _try(client, topic, ends, cluster.timeout)
         size = await _size(client, topic, cluster.timeout)
-    return Live(cluster=cluster, begins=begins, ends=ends, size=size, at=at)
+    name = metadata.cluster_id
+    return Live(cluster=cluster, begins=begins, ends=ends, size=size, at=at, name=name)
 
 
 def _partitions(topic: Topic | None) -> list[TopicPartition]:

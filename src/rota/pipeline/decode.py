@@ -29,6 +29,8 @@ PIECE = 10_000
 """So many members of generations, or owners, are written at once."""
 COMMITTED = 1
 """The type of a marker that ends a transaction well, in its key behind the version."""
+ENTRY = f"(key is null or not {OFFSET})"
+"""The record is a group's own, as SQL."""
 _MARKER = "cast(conv(hex(substring(key, 3, 2)), 16, 10) as int)"
 
 
@@ -38,29 +40,39 @@ def counting(journal: DataFrame) -> DataFrame:
     A transaction ends with the next marker of its producer; the marker's epoch is none to go by,
     it may be the next one's already.
     """
+    ended = _outcomes(journal).where(fn.col("outcome") == COMMITTED).drop("outcome")
+    return journal.where("not transactional and not control").unionByName(ended)
+
+
+def pending(journal: DataFrame) -> DataFrame:
+    """The records of transactions that are open."""
+    return _outcomes(journal).where("outcome is null").drop("outcome")
+
+
+def _outcomes(journal: DataFrame) -> DataFrame:
+    """The records of transactions, and how theirs ended; null: it has not."""
     later = (
         Window.partitionBy("journal_partition", "producer_id")
         .orderBy(fn.desc("journal_offset"))
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     marker = fn.when(fn.col("control"), fn.expr(_MARKER))
-    ended = (
+    return (
         journal.where("transactional or control")
         .withColumn("outcome", fn.last(marker, ignorenulls=True).over(later))
-        .where(~fn.col("control") & (fn.col("outcome") == COMMITTED))
-        .drop("outcome")
+        .where(~fn.col("control"))
     )
-    return journal.where("not transactional and not control").unionByName(ended)
 
 
 def commits(journal: DataFrame) -> DataFrame:
     """Committed offsets out of records that count: silver/commits, and ``problem`` for records
     that could not be read, whose other columns but their place are null.
     """
-    return journal.where(OFFSET).mapInArrow(_commits, f"{schema.ddl(COMMITS)}, problem string")
+    return journal.where(OFFSET).mapInArrow(read_commits, f"{schema.ddl(COMMITS)}, problem string")
 
 
-def _commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def read_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Records of offsets as :func:`commits` tells."""
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -92,20 +104,21 @@ def _commit_batch(batch: pa.RecordBatch, read: Entries) -> pa.RecordBatch:
             column.times(found.expire_timestamp, gone | (found.expire_timestamp == NO_TIMESTAMP)),
             column.identifiers(buffer, found.topic_id_start),
             batch.column("transactional").take(rows),
+            pa.nulls(len(found), schema.TIME),
             pa.nulls(len(found), pa.string()),
         ],
-        schema=_COMMITS,
+        schema=WITH_PROBLEM,
     )
 
 
-_COMMITS = pa.schema([*schema.arrow(COMMITS), ("problem", pa.string())])
+WITH_PROBLEM = pa.schema([*schema.arrow(COMMITS), ("problem", pa.string())])
 
 
 def _left_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Records that do not look as they should, one by one."""
     rows = []
     for row in batch.set_column(2, "at", schema.milliseconds(batch.column("at"))).to_pylist():
-        found: dict[str, Any] = dict.fromkeys(_COMMITS.names)
+        found: dict[str, Any] = dict.fromkeys(WITH_PROBLEM.names)
         found |= {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
         try:
             found |= _offset_row(row) | {"transactional": row["transactional"]}
@@ -114,7 +127,7 @@ def _left_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         rows.append(found)
     known = schema.batch(COMMITS, rows)
     problem = pa.array([row["problem"] for row in rows], pa.string())
-    return pa.record_batch([*known.columns, problem], schema=_COMMITS)
+    return pa.record_batch([*known.columns, problem], schema=WITH_PROBLEM)
 
 
 def _offset_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,20 +177,21 @@ that Rota names but does not read, with how many there are.
 
 def timelines(journal: DataFrame, names: Mapping[bytes, str]) -> DataFrame:
     """What became of every group, out of records that count: :data:`TIMELINES`."""
-    entries = journal.where(f"key is null or not {OFFSET}").withColumn("name", fn.expr(GROUP))
+    entries = journal.where(ENTRY).withColumn("name", fn.expr(GROUP))
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _, parts in by_key(batches, "name"):
-            yield from _timeline(parts, names)
+            yield from read_timeline(parts, names)
 
     return spread(entries, "name", "journal_partition", "journal_offset").mapInArrow(
         read, TIMELINES
     )
 
 
-def _timeline(
+def read_timeline(
     parts: Iterable[pa.RecordBatch], names: Mapping[bytes, str]
 ) -> Iterator[pa.RecordBatch]:
+    """What became of one group, whose records come in the journal's order: :data:`TIMELINES`."""
     records = _Records(parts)
     written = iter(records)
     first = []  # up to one that names the group; "" is a name, too
@@ -233,26 +247,28 @@ def _read(
         made.append(one)
         members += 1 + len(one.members)
         if members >= PIECE:
-            yield _generation_rows(made)
+            yield generation_rows(made)
             made, members = [], 0
         if reading.owned() >= PIECE:
-            yield _owner_rows(reading.over())
+            yield owner_rows(reading.over())
     if made:
-        yield _generation_rows(made)
+        yield generation_rows(made)
     if rest := reading.rest():
-        yield _owner_rows(rest)
+        yield owner_rows(rest)
     if reading.window is not None:
         time = column.times(np.array([reading.window.at]))
         window = {"group": [group], "complete_from": time, "whole": [reading.window.whole]}
         yield _timeline_batch(1, window)
 
 
-def _generation_rows(made: list[Generation]) -> pa.RecordBatch:
+def generation_rows(made: list[Generation]) -> pa.RecordBatch:
+    """Generations as rows of :data:`TIMELINES`."""
     rows = generation.rows(made).to_struct_array()
     return _timeline_batch(len(rows), {"generation": rows})
 
 
-def _owner_rows(owners: list[Ownership]) -> pa.RecordBatch:
+def owner_rows(owners: list[Ownership]) -> pa.RecordBatch:
+    """Owners as rows of :data:`TIMELINES`."""
     rows = schema.fact_batch(OWNERSHIP, owners).to_struct_array()
     return _timeline_batch(len(rows), {"owner": rows})
 

@@ -75,6 +75,12 @@ def live_journal(spark: SparkSession, live: Live, redaction: Redaction | None = 
 
     register(spark)
     read: DataFrame = spark.read.format("rota").options(**live.options()).load()
+    return from_source(read, live, redaction)
+
+
+def from_source(read: DataFrame, live: Live, redaction: Redaction | None = None) -> DataFrame:
+    """Rows of ``format("rota")`` with ``includeBatchInfo``, with the columns of :func:`journal`."""
+    wide = f"{schema.ddl(JOURNAL)}, file string, problem string"
     columns: list[Column | str] = [
         read["partition"].alias("journal_partition"),
         read["offset"].alias("journal_offset"),
@@ -141,7 +147,12 @@ def _once(rows: DataFrame) -> DataFrame:
 
 
 def wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> DataFrame:
-    """The records of bronze/journal within what the user asked for.
+    """The records of bronze/journal within what the user asked for."""
+    return rows.where(is_wanted(rows, until=until, groups=groups))
+
+
+def is_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> Column:
+    """Whether a record of bronze/journal is within what the user asked for.
 
     Transactions' markers are kept: they name no group. There is no first time here: what happens
     after one follows from what was before it.
@@ -151,7 +162,7 @@ def wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> Data
         keep &= fn.unix_millis("at") <= until
     if groups:
         keep &= rows["control"] | named_like(fn.expr(GROUP).cast("string"), groups)
-    return rows.where(fn.coalesce(keep, fn.lit(True)))
+    return fn.coalesce(keep, fn.lit(True))
 
 
 def named_like(name: Column, globs: Sequence[str]) -> Column:

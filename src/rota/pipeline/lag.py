@@ -14,7 +14,7 @@ from rota.pipeline import generation, schema
 from rota.pipeline.bygroup import Part, each_group
 from rota.replay.fact import Evidence, Generation
 from rota.replay.lag import Ends, Owners, lags
-from rota.replay.verdict import DELETED, Commits, Rule, Status, Subscriptions, statuses
+from rota.replay.verdict import DELETED, Commits, Rule, Subscriptions, statuses
 from rota.tables import LAG, STATUS
 
 FOREVER = np.iinfo(np.int64).max
@@ -52,20 +52,40 @@ def lag(
     )
 
 
-class _Samples:
-    """The ends of a group's partitions."""
+class Samples:
+    """The ends of partitions; more may come."""
 
-    def __init__(self, sampled: list[pa.RecordBatch]) -> None:
+    def __init__(self) -> None:
         self.numbers: dict[tuple[str, int], int] = {}
         """Every partition that has samples."""
-        columns = [self._columns(rows) for rows in sampled]
-        joined = (np.concatenate(each) for each in zip(*columns, strict=True))
-        nothing = np.zeros(0, dtype=np.int64)
-        self.ends = Ends.of(*joined) if columns else Ends.of(nothing, nothing, nothing)
+        self.listed: list[tuple[str, int]] = []
+        """The partitions, by their numbers."""
+        self._taken: list[tuple[npt.NDArray[np.int64], ...]] = []
+        self._ends: Ends | None = None
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """Adds rows of bronze/ends."""
+        self._taken.append(self._columns(rows))
+        self._ends = None
+
+    @property
+    def ends(self) -> Ends:
+        """All that were taken."""
+        if self._ends is None:
+            nothing = (np.zeros(0, dtype=np.int64),) * 4
+            columns = zip(nothing, *self._taken, strict=True)
+            joined = tuple(np.concatenate(each) for each in columns)
+            self._taken = [joined]
+            self._ends = Ends.of(*joined)
+        return self._ends
 
     def _columns(self, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], ...]:
         pairs, place = _pairs(rows)
-        number = [self.numbers.setdefault(pair, len(self.numbers)) for pair in pairs]
+        for pair in pairs:
+            if pair not in self.numbers:
+                self.numbers[pair] = len(self.listed)
+                self.listed.append(pair)
+        number = [self.numbers[pair] for pair in pairs]
         return (
             np.array(number, dtype=np.int64)[place],
             _int64(schema.milliseconds(rows.column("at"))),
@@ -78,8 +98,8 @@ def _group(group: str, parts: Iterable[Part], as_of: int) -> Iterator[pa.RecordB
     made: list[Generation] = []
     reader = generation.Reader()
     before: dict[str, list[pa.RecordBatch]] = {"ownership": [], "samples": []}
-    samples: _Samples | None = None
-    tail = _Tail(as_of)
+    samples: Samples | None = None
+    tail = Tail(as_of)
     for table, rows in parts:
         match table:
             case "generations":
@@ -88,22 +108,22 @@ def _group(group: str, parts: Iterable[Part], as_of: int) -> Iterator[pa.RecordB
                 before[table].append(rows)
             case _:
                 if samples is None:
-                    samples = _Samples(before["samples"])
-                    owners = _Owned(before["ownership"], samples)
-                found = _Committed.of(rows, samples)
+                    samples = Samples()
+                    for sampled in before["samples"]:
+                        samples.take(sampled)
+                    owners = Owned(before["ownership"], samples)
+                found = Committed.of(rows, samples)
                 tail.take(found)
-                yield from _lags(found, owners, samples)
+                yield from (_one_of(rows) for rows in lag_rows(found, owners, samples))
     if samples is None:
         return
     made.sort(key=lambda generation: generation.offset)
-    told = _statuses(group, tail, samples, made, as_of)
-    if told:
-        yield schema.one_of(
-            _KINDS, "status", schema.batch(STATUS, (schema.fact_row(STATUS, each) for each in told))
-        )
+    told = status_rows(group, tail, samples, Subscriptions(made))
+    if told is not None:
+        yield schema.one_of(_KINDS, "status", told)
 
 
-class _Committed(NamedTuple):
+class Committed(NamedTuple):
     """Commits of partitions that have samples."""
 
     rows: pa.RecordBatch
@@ -114,7 +134,8 @@ class _Committed(NamedTuple):
     """In the journal."""
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch, samples: _Samples) -> _Committed:
+    def of(cls, rows: pa.RecordBatch, samples: Samples) -> Committed:
+        """Those among rows of silver/commits."""
         number = _numbers(rows, samples)
         known = number >= 0
         rows = rows.filter(pa.array(known))
@@ -126,8 +147,12 @@ class _Committed(NamedTuple):
             _int64(rows.column("journal_offset")),
         )
 
+    def where(self, kept: npt.NDArray[np.bool_]) -> Committed:
+        """Some of them."""
+        return Committed(self.rows.filter(pa.array(kept)), *(each[kept] for each in self[1:]))
 
-def _numbers(rows: pa.RecordBatch, samples: _Samples) -> npt.NDArray[np.int64]:
+
+def _numbers(rows: pa.RecordBatch, samples: Samples) -> npt.NDArray[np.int64]:
     """Each row's partition as a number; -1 where it has no samples."""
     pairs, place = _pairs(rows)
     known = [samples.numbers.get(pair, -1) for pair in pairs]
@@ -143,10 +168,10 @@ def _pairs(rows: pa.RecordBatch) -> tuple[list[tuple[str, int]], npt.NDArray[np.
     return [(names[one >> 32], one & 0xFFFFFFFF) for one in pairs.tolist()], place
 
 
-class _Owned:
+class Owned:
     """Who owned what, of one group."""
 
-    def __init__(self, owned: list[pa.RecordBatch], samples: _Samples) -> None:
+    def __init__(self, owned: list[pa.RecordBatch], samples: Samples) -> None:
         self.members = pa.array([], pa.string())
         nothing = np.zeros(0, dtype=np.int64)
         self._owners = Owners.of(nothing, nothing, nothing)
@@ -157,13 +182,14 @@ class _Owned:
             since = schema.milliseconds(rows.column("since"))
             self._owners = Owners.of(_numbers(rows, samples), _int64(since), _int64(until))
 
-    def at(self, committed: _Committed) -> pa.Array:
+    def at(self, committed: Committed) -> pa.Array:
         """The member ids at commits."""
         row = self._owners.at(committed.partition, committed.at)
         return self.members.take(pa.array(row, mask=row < 0))
 
 
-def _lags(committed: _Committed, owners: _Owned, samples: _Samples) -> Iterator[pa.RecordBatch]:
+def lag_rows(committed: Committed, owners: Owned, samples: Samples) -> Iterator[pa.RecordBatch]:
+    """The lag at commits of one group: rows of gold/lag."""
     kept = np.flatnonzero(committed.offset != DELETED)
     partition, at, offset, _ = (each[kept] for each in committed[1:])
     found = lags(partition, at, offset, samples.ends)
@@ -171,7 +197,7 @@ def _lags(committed: _Committed, owners: _Owned, samples: _Samples) -> Iterator[
         return
     kept = kept[found.row]
     rows = committed.rows.take(pa.array(kept))
-    members = owners.at(_Committed(rows, *(each[kept] for each in committed[1:])))
+    members = owners.at(Committed(rows, *(each[kept] for each in committed[1:])))
     known = [rows.column(name) for name in ("group", "topic", "partition", "at", "journal_offset")]
     evidence = pa.repeat(pa.scalar(str(Evidence.SAMPLED)), len(kept))
     told = [
@@ -182,16 +208,20 @@ def _lags(committed: _Committed, owners: _Owned, samples: _Samples) -> Iterator[
         evidence,
         members,
     ]
-    rows = pa.record_batch([*known, *told], schema=schema.arrow(LAG))
-    yield schema.one_of(_KINDS, "lag", rows)
+    yield pa.record_batch([*known, *told], schema=schema.arrow(LAG))
 
 
-class _Tail:
+def _one_of(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return schema.one_of(_KINDS, "lag", rows)
+
+
+class Tail:
     """The last commits of each partition: as many as a verdict looks at, however many there are."""
 
     def __init__(self, as_of: int) -> None:
         rule = Rule()
-        self._as_of = as_of
+        self.as_of = as_of
+        """Later ones are not looked at."""
         self._spans = rule.intervals + 1
         self._distance = rule.distance
         self._kept: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64) for _ in range(4)]
@@ -201,9 +231,9 @@ class _Tail:
         """By partition, each one's in the journal's order."""
         return Commits(*self._kept[:3])
 
-    def take(self, committed: _Committed) -> None:
+    def take(self, committed: Committed) -> None:
         """Adds commits, and forgets those that no verdict needs any more."""
-        early = committed.at <= self._as_of
+        early = committed.at <= self.as_of
         new = (column[early] for column in committed[1:])
         columns = [np.concatenate(pair) for pair in zip(self._kept, new, strict=True)]
         order = np.lexsort((columns[3], columns[0]))
@@ -221,28 +251,31 @@ class _Tail:
         self._kept = [column[kept] for column in columns]
 
 
-def _statuses(
-    group: str, tail: _Tail, samples: _Samples, made: list[Generation], as_of: int
-) -> list[Status]:
+def status_rows(
+    group: str, tail: Tail, samples: Samples, subscriptions: Subscriptions
+) -> pa.RecordBatch | None:
+    """The verdicts on a group: rows of gold/status."""
     number, inverse = np.unique(tail.commits.partition, return_inverse=True)
-    listed = list(samples.numbers)
-    partitions = [listed[each] for each in number.tolist()]
     # the group's own numbers: the verdicts go through all of them
-    ends = samples.ends
-    mine = np.isin(ends.partition, number)
-    return statuses(
+    told = statuses(
         group,
-        partitions,
+        [samples.listed[each] for each in number.tolist()],
         Commits(inverse.astype(np.int64), tail.commits.at, tail.commits.offset),
-        Ends.of(
-            np.searchsorted(number, ends.partition[mine]).astype(np.int64),
-            ends.at[mine],
-            ends.end[mine],
-            ends.beginning[mine],
-        ),
-        Subscriptions(made),
-        as_of=[as_of],
+        _some(samples.ends, number),
+        subscriptions,
+        as_of=[tail.as_of],
     )
+    return schema.fact_batch(STATUS, told) if told else None
+
+
+def _some(ends: Ends, numbers: npt.NDArray[np.int64]) -> Ends:
+    """The samples of some partitions, which are numbered by their place among them."""
+    begin = np.searchsorted(ends.partition, numbers)
+    sizes = np.searchsorted(ends.partition, numbers, side="right") - begin
+    before = np.cumsum(sizes) - sizes
+    rows = np.arange(sizes.sum()) + np.repeat(begin - before, sizes)
+    partition = np.repeat(np.arange(len(numbers)), sizes)
+    return Ends.of(partition, ends.at[rows], ends.end[rows], ends.beginning[rows])
 
 
 def _int64(values: pa.Array) -> npt.NDArray[np.int64]:

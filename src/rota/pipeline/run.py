@@ -13,10 +13,23 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
 from rota.errors import InputError
-from rota.pipeline import cluster, decode, ingest, lag, lookup, rebalance, segment, store, whatif
+from rota.pipeline import (
+    cluster,
+    decode,
+    ingest,
+    lag,
+    lookup,
+    rebalance,
+    sample,
+    segment,
+    store,
+    whatif,
+)
 from rota.pipeline.cluster import Cluster, Live
 from rota.pipeline.lookup import Looked
+from rota.pipeline.poll import Polled
 from rota.pipeline.redact import Redaction
+from rota.pipeline.sample import Sampled
 from rota.pipeline.segment import Edge, Segments
 from rota.pipeline.session import LOCAL, session
 from rota.pipeline.store import Store
@@ -30,6 +43,7 @@ from rota.tables import (
     LAG,
     OWNERSHIP,
     REBALANCES,
+    SAMPLES,
     SERVERLOG,
     STATUS,
     WHATIF,
@@ -74,6 +88,8 @@ class Evidence:
     segments: tuple[str, ...] = ()
     cluster: Cluster | None = None
     """A live one: its journal, and the ends of what groups have committed."""
+    polled: Polled | None = None
+    """What polling a cluster has seen."""
     server_logs: tuple[str, ...] = ()
     zone: int = 0
     """Minutes that the logs' clock is ahead of UTC."""
@@ -102,6 +118,8 @@ class Options:
     until: Moment = None
     groups: tuple[str, ...] = ()
     redact: bool = False
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    """Of the hashes that take the place of names: whoever polls for this run has the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +150,8 @@ class Summary:
     logs: int = 0
     """Files of brokers' logs that were given."""
     samples: int = 0
+    polled: Polled | None = None
+    """What came of polling."""
     live: Live | None = None
     """What there was to read in a cluster."""
     looked: Looked | None = None
@@ -158,37 +178,55 @@ def run(
 
     :param spark: a session to use; one is started, and ended, where none is given
     """
-    with _stage(progress, Stage.FIND) as note:
+    with stage(progress, Stage.FIND) as note:
         ingest.check(evidence.server_logs, evidence.ends)
-        found = _Found(
+        found = Found(
             segments=segment.find(evidence.segments),
             live=None if evidence.cluster is None else cluster.look(evidence.cluster),
+            polled=evidence.polled,
         )
-        _window(options, found.last)
+        window(options, found.last)
         note.append(str(found))
     with ExitStack() as stack:
         tables = stack.enter_context(store.begin(out))
-        with _stage(progress, Stage.START):
+        with stage(progress, Stage.START):
             if spark is None:
                 large = found.size > LARGE
                 spark = stack.enter_context(session(options.master, large=large))
-        this = _Run(spark, tables, options, progress, found)
+        this = Stages(spark, tables, options, progress, found)
         with store.failures(tables.out):
             this.all(evidence)
         return this.summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class Given:
+    """What is there already: somebody else has read it."""
+
+    journal: DataFrame
+    """The records, with the columns of :func:`rota.pipeline.ingest.journal`."""
+    names: Mapping[bytes, str] = field(default_factory=dict)
+    """Topics by id."""
+    samples: DataFrame | None = None
+    """Rows of bronze/ends."""
+    lines: DataFrame | None = None
+    """Rows of bronze/serverlog."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
     """What there is of the journal."""
 
     segments: Segments
     live: Live | None
+    polled: Polled | None = None
+    given: Given | None = None
 
     @property
     def last(self) -> int:
         """The end of the evidence: on a live cluster, now."""
-        return self.segments.last if self.live is None else max(self.segments.last, self.live.at)
+        sampled = self.polled.last or 0 if self.polled is not None else 0
+        return max(self.segments.last, 0 if self.live is None else self.live.at, sampled)
 
     @property
     def size(self) -> int:
@@ -197,13 +235,15 @@ class _Found:
 
     def __str__(self) -> str:
         parts = [] if self.live is None else [str(self.live)]
-        if self.segments.files or self.live is None:
+        if self.polled is not None:
+            parts.append(f"{len(self.polled.groups):,} groups sampled")
+        if self.segments.files or not parts:
             size, partitions = self.segments.size / 1e6, self.segments.partitions
             parts.append(f"{size:,.1f} MB in {partitions} partitions")
         return "; ".join(parts)
 
 
-def _window(options: Options, last: int) -> tuple[int | None, int | None]:
+def window(options: Options, last: int) -> tuple[int | None, int | None]:
     """What the user wants to see, in milliseconds since 1970.
 
     :raises InputError: nothing can be in it
@@ -220,21 +260,24 @@ def _window(options: Options, last: int) -> tuple[int | None, int | None]:
 
 
 @contextmanager
-def _stage(progress: Progress, stage: Stage) -> Iterator[list[str]]:
+def stage(progress: Progress, stage: Stage) -> Iterator[list[str]]:
+    """Tells of a stage; what is added to the list is said of it at the end."""
     progress.began(stage)
     note: list[str] = []
     yield note
     progress.ended(stage, "; ".join(note))
 
 
-class _Run:
+class Stages:
+    """The stages of a run, over what was found."""
+
     def __init__(
         self,
         spark: SparkSession,
         tables: Store,
         options: Options,
         progress: Progress,
-        found: _Found,
+        found: Found,
     ) -> None:
         self._spark = spark
         self._tables = tables
@@ -242,38 +285,53 @@ class _Run:
         self._progress = progress
         self._found = found.segments
         self._live = found.live
-        self.summary = Summary(out=str(tables.out), live=found.live)
+        self.summary = Summary(out=str(tables.out), live=found.live, polled=found.polled)
         self.summary.complete = found.segments.complete
         self.summary.unread += _flaws(found.segments)
-        self._begin, self._until = _window(options, found.last)
+        self._begin, self._until = window(options, found.last)
         self.summary.since, self.summary.until = self._begin, self._until
-        self._redaction = Redaction(secrets.token_bytes(32)) if options.redact else None
-        self._names: dict[bytes, str] = {}
+        self._redaction = Redaction(options.key) if options.redact else None
+        self._sampled = None if found.polled is None else Sampled(spark, found.polled, self._until)
+        for what, count, examples in () if found.polled is None else found.polled.missing():
+            self._unread(what, count, examples[:SHOWN])
+        self._given = found.given
+        self.names = dict(found.given.names) if found.given is not None else {}
         """Topics by id."""
         self._whole: DataFrame | None = None
         """The journal of a cluster, where bronze has only a part of it."""
 
     def all(self, evidence: Evidence) -> None:
         """Every stage."""
+        self.compute(evidence)
+        with stage(self._progress, Stage.PUBLISH):
+            self._tables.publish()
+
+    def compute(self, evidence: Evidence) -> None:
+        """Every stage but the last: the tables are there, and not shown."""
         self._evidence(evidence)
         self._journal()
         counting = decode.counting(self._tables.read(self._spark, JOURNAL))
         self._commits(counting)
         self._ends(evidence)
         self._groups(counting)
-        if self._options.groups and not self.summary.commits and not self.summary.windows:
+        if self._options.groups and self._is_empty():
             raise InputError(f"--group {' '.join(self._options.groups)}: no such group in it")
         self._rebalances()
         self._lag()
         self._whatif()
-        with _stage(self._progress, Stage.PUBLISH):
-            self._tables.publish()
+
+    def _is_empty(self) -> bool:
+        summary = self.summary
+        found = summary.commits or summary.windows or summary.generations
+        return not found and self._given is None
 
     def _evidence(self, evidence: Evidence) -> None:
         spark, summary = self._spark, self.summary
         counts = {"times": fn.sum("times"), "first": fn.min("problem")}
-        with _stage(self._progress, Stage.EVIDENCE) as note:
-            if evidence.server_logs:
+        with stage(self._progress, Stage.EVIDENCE) as note:
+            if self._given is not None and self._given.lines is not None:
+                summary.lines = self._tables.write(SERVERLOG, self._given.lines)["rows"]
+            elif evidence.server_logs:
                 lines = ingest.server_log(
                     spark, evidence.server_logs, evidence.zone, self._redaction
                 )
@@ -284,17 +342,29 @@ class _Run:
             else:
                 self._tables.write_nothing(SERVERLOG)
             note.append(f"{summary.lines:,} lines about groups")
+            if self._sampled is None:
+                self._tables.write_nothing(SAMPLES)
+            else:
+                self._tables.write(SAMPLES, self._sampled.samples())
 
     def _ends(self, evidence: Evidence) -> None:
         """Samples of ends: those that were given, and what a cluster says of what was committed."""
         tables, spark, summary = self._tables, self._spark, self.summary
-        with _stage(self._progress, Stage.ENDS) as note:
+        with stage(self._progress, Stage.ENDS) as note:
             samples = ingest.ends(spark, evidence.ends).distinct() if evidence.ends else None
+            if self._sampled is not None:
+                asked = self._sampled.ends()
+                samples = asked if samples is None else samples.unionByName(asked)
             if evidence.cluster is not None and evidence.cluster.lookups:
                 summary.looked = self._look_up(evidence.cluster)
                 note.append(f"{summary.looked.made:,} look-ups")
                 asked = lookup.samples(spark, summary.looked)
                 samples = asked if samples is None else samples.unionByName(asked, True)
+            if self._given is not None and self._given.samples is not None:
+                wide = self._given.samples.selectExpr(
+                    "*", "cast(null as string) problem", "cast(null as bigint) times"
+                )
+                samples = wide if samples is None else samples.unionByName(wide)
             if samples is None:
                 tables.write_nothing(ENDS)
                 return
@@ -326,7 +396,7 @@ class _Run:
         return lines
 
     def _journal(self) -> None:
-        with _stage(self._progress, Stage.JOURNAL) as note:
+        with stage(self._progress, Stage.JOURNAL) as note:
             every = self._every()
             wanted = ingest.wanted(
                 every,
@@ -342,7 +412,11 @@ class _Run:
             )
             summary = self.summary
             summary.records = counts["rows"]
-            summary.first, summary.last = counts["first"], counts["last"]
+            times: list[int | None] = [counts["first"], counts["last"]]
+            if summary.polled is not None:
+                times += [summary.polled.first, summary.polled.last]
+            known = [at for at in times if at is not None]
+            summary.first, summary.last = min(known, default=None), max(known, default=None)
             what = "damaged batches"
             if self._redaction is not None:
                 what += ", and records that could not be redacted"
@@ -352,6 +426,9 @@ class _Run:
 
     def _every(self) -> DataFrame:
         """All records of the journal that there are, whatever the user wants to see of them."""
+        if self._given is not None:
+            self._whole = self._given.journal
+            return self._given.journal
         if self._live is None:
             return ingest.journal(self._spark, self._found, self._redaction)
         every = ingest.live_journal(self._spark, self._live, self._redaction)
@@ -367,7 +444,7 @@ class _Run:
         """From where on all records are there: folders tell by their batches, a cluster by what was
         read.
         """
-        if self._live is None:
+        if self._live is None or self._given is not None:
             return
         rows = self._whole
         if rows is None:
@@ -375,18 +452,27 @@ class _Run:
         self.summary.complete = ingest.complete(rows, self._live.ends)
 
     def _commits(self, counting: DataFrame) -> None:
-        with _stage(self._progress, Stage.COMMITS) as note:
+        with stage(self._progress, Stage.COMMITS) as note:
             place = "concat('partition ', journal_partition, ' offset ', journal_offset, ':')"
-            counts = self._tables.write(COMMITS, decode.commits(counting), **_bad(place))
+            found = decode.commits(counting)
+            if self._sampled is not None:
+                sampled = self._sampled.commits(self._besides(counting))
+                found = found.unionByName(sampled, allowMissingColumns=True)
+            counts = self._tables.write(COMMITS, found, **_bad(place))
             self.summary.commits = counts["rows"]
             self._problems("records of offsets", counts)
             note.append(f"{self.summary.commits:,} commits")
 
     def _groups(self, counting: DataFrame) -> None:
         tables, spark = self._tables, self._spark
-        with _stage(self._progress, Stage.GROUPS) as note:
-            self._names = decode.topic_names(self._namers())
-            found = tables.keep(spark, "timelines", decode.timelines(counting, self._names))
+        with stage(self._progress, Stage.GROUPS) as note:
+            for topic_id, topic in decode.topic_names(self._namers()).items():
+                self.names[topic_id] = max(topic, self.names.get(topic_id, topic))
+            read = decode.timelines(counting, self.names)
+            if self._sampled is not None:
+                samples = tables.read(spark, SAMPLES)
+                read = read.unionByName(sample.timelines(samples, self._besides(counting)))
+            found = tables.keep(spark, "timelines", read)
             made = found.where("generation is not null").select("generation.*")
             owners = found.where("owner is not null").select("owner.*")
             self.summary.generations, _ = tables.write_all(
@@ -394,11 +480,17 @@ class _Run:
             )
             self._rest(found)
             groups = len(self.summary.windows)
+            if self.summary.polled is not None:
+                groups += len(self.summary.polled.groups)
             note.append(f"{self.summary.generations:,} generations of {groups:,} groups")
+
+    def _besides(self, counting: DataFrame) -> DataFrame | None:
+        """The journal, where there is one: it comes before what was sampled."""
+        return counting if self._found.pieces or self._live is not None else None
 
     def _namers(self) -> DataFrame:
         """Commits that tell which topic has which id: those of other groups do, too."""
-        if not self._options.groups:
+        if not self._options.groups or self._sampled is not None:
             return self._tables.read(self._spark, COMMITS)
         every = self._whole
         if every is None:
@@ -426,7 +518,7 @@ class _Run:
 
     def _rebalances(self) -> None:
         tables, spark = self._tables, self._spark
-        with _stage(self._progress, Stage.REBALANCES) as note:
+        with stage(self._progress, Stage.REBALANCES) as note:
             found = rebalance.rebalances(
                 tables.read(spark, GENERATIONS),
                 tables.read(spark, COMMITS),
@@ -443,7 +535,7 @@ class _Run:
 
     def _lag(self) -> None:
         tables, spark = self._tables, self._spark
-        with _stage(self._progress, Stage.LAG) as note:
+        with stage(self._progress, Stage.LAG) as note:
             if not self.summary.samples:
                 tables.write_nothing(LAG, STATUS)
                 note.append("no samples of ends: none")
@@ -473,9 +565,9 @@ class _Run:
 
     def _whatif(self) -> None:
         tables, spark = self._tables, self._spark
-        with _stage(self._progress, Stage.WHATIF) as note:
+        with stage(self._progress, Stage.WHATIF) as note:
             # of a topic that was made anew, always the same one of its ids
-            ids = {topic: topic_id for topic_id, topic in sorted(self._names.items())}
+            ids = {topic: topic_id for topic_id, topic in sorted(self.names.items())}
             found = whatif.alternatives(
                 tables.read(spark, GENERATIONS),
                 tables.read(spark, REBALANCES) if self._begin is None else self._history,

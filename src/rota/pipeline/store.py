@@ -11,6 +11,10 @@
 A run writes all of its tables into a folder of its own. When they are there, one rename turns
 ``.current`` to it: a reader finds the tables of one run, the old or the new, never a part. What a
 killed run leaves is not shown, and the next run removes it.
+
+A run that follows a cluster makes such a folder every round, most of it links to the files of the
+round before (:mod:`rota.pipeline.layer`). A round that is not shown any more is kept for a while:
+who has just opened it reads on.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import fcntl
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -35,12 +40,26 @@ from pyspark.sql import functions as fn
 
 from rota import errors
 from rota.errors import InputError, RotaError, Unreachable
-from rota.pipeline import schema
-from rota.tables import Table
+from rota.pipeline import layer, schema
+from rota.pipeline.layer import Layers
+from rota.tables import (
+    ADVICE,
+    COMMITS,
+    GENERATIONS,
+    LAG,
+    OWNERSHIP,
+    REBALANCES,
+    WHATIF,
+    Table,
+)
 
 LEVELS = ("bronze", "silver", "gold")
 RUNS, CURRENT, LOCK, WORK = ".runs", ".current", ".lock", "work"
 PROBLEM = "problem"
+KEPT = 120.0
+"""Seconds that a round is kept after another has taken its place."""
+BUCKETED = frozenset({COMMITS, GENERATIONS, OWNERSHIP, REBALANCES, LAG, WHATIF, ADVICE})
+"""The tables whose files a run that follows has by bucket."""
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
 _FAILURES = {
     "No space left on device": errno.ENOSPC,
@@ -59,11 +78,15 @@ class SparkFailed(Exception):
 
 
 class Store:
-    """The tables of a run in progress. :func:`begin` makes one."""
+    """The tables of a run in progress. :func:`begin` makes one, and :class:`Shelf`.
 
-    def __init__(self, out: Path, folder: Path) -> None:
+    :param layered: it is a round of many: files are named and laid out for the next ones
+    """
+
+    def __init__(self, out: Path, folder: Path, *, layered: bool = False) -> None:
         self.out = out
         self._folder = folder
+        self._layered = layered
 
     def write(self, table: Table, frame: DataFrame, **counts: Column) -> dict[str, Any]:
         """Writes a table, whole.
@@ -79,8 +102,11 @@ class Store:
         if PROBLEM in frame.columns:
             frame = frame.where(f"{PROBLEM} is null")
         frame = frame.select(*columns).observe(rows, fn.count(fn.lit(1)).alias("rows"))
+        bucketed = self._layered and table in BUCKETED
         with failures(self.out):
-            frame.write.parquet(self.folder(table))
+            (layer.by_bucket(frame) if bucketed else frame).write.parquet(self.folder(table))
+        if self._layered:
+            self.layers(table).adopt(bucketed=bucketed)
         return dict(rows.get) | (dict(wide.get) if counts else {})
 
     def write_all(self, *pairs: tuple[Table, DataFrame]) -> list[int]:
@@ -94,7 +120,7 @@ class Store:
         for table in tables:
             folder = Path(self.folder(table))
             folder.mkdir(parents=True)
-            parquet.write_table(schema.arrow(table).empty_table(), folder / "part-0.parquet")
+            parquet.write_table(schema.arrow(table).empty_table(), folder / layer.NONE)
 
     def keep(self, spark: SparkSession, name: str, frame: DataFrame) -> DataFrame:
         """Computes a frame that several tables are made of, once; it is gone with the run."""
@@ -111,6 +137,20 @@ class Store:
         """Where a table is."""
         return str(self._folder / table.name)
 
+    def layers(self, table: Table) -> Layers:
+        """A table's files, where they are laid out for the next round."""
+        return Layers(self._folder / table.name, schema.arrow(table), self.number)
+
+    @property
+    def number(self) -> int:
+        """Of the run."""
+        return int(self._folder.name)
+
+    @property
+    def path(self) -> Path:
+        """Where the run's tables are, and what else belongs to it."""
+        return self._folder
+
     def publish(self) -> None:
         """Shows this run's tables in place of those that were there."""
         _remove(self._folder / WORK)
@@ -119,9 +159,55 @@ class Store:
         _turn(self.out / CURRENT, Path(RUNS, self._folder.name))
 
 
+class Shelf:
+    """A folder of tables that nobody else writes to. :func:`held` gives one."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self._runs = out / RUNS
+        self._runs.mkdir(exist_ok=True)
+        numbers = (int(run.name) for run in self._runs.iterdir() if run.name.isdecimal())
+        self._last = max(numbers, default=0)
+        self._replaced: list[tuple[float, Path]] = []
+        for run in self._runs.iterdir():
+            if run != self.shown:
+                _remove(run)
+
+    @property
+    def shown(self) -> Path | None:
+        """The run that readers see."""
+        name = _shown(self.out)
+        return None if name is None else self._runs / name
+
+    def open(self) -> Store | None:
+        """The tables of the run that readers see."""
+        return None if self.shown is None else Store(self.out, self.shown, layered=True)
+
+    @contextmanager
+    def begin(self, *, layered: bool = False) -> Iterator[Store]:
+        """A new run, which is gone if nobody has published it."""
+        self._last += 1
+        mine = self._runs / str(self._last)
+        mine.mkdir()
+        before = self.shown
+        try:
+            yield Store(self.out, mine, layered=layered)
+        finally:
+            if self.shown != mine:
+                _remove(mine)
+            elif before is not None:
+                self._replaced.append((time.monotonic(), before))
+
+    def sweep(self) -> None:
+        """Removes runs that readers have had enough time to leave."""
+        late = time.monotonic() - KEPT
+        while self._replaced and self._replaced[0][0] < late:
+            _remove(self._replaced.pop(0)[1])
+
+
 @contextmanager
-def begin(out: str) -> Iterator[Store]:
-    """A run's store in the folder; what earlier runs left behind is removed.
+def held(out: str) -> Iterator[Shelf]:
+    """A folder for tables, for as long as the block lasts; what was left behind is removed.
 
     :raises InputError: the folder is no place for tables
     :raises Unreachable: another run is writing to it
@@ -129,21 +215,14 @@ def begin(out: str) -> Iterator[Store]:
     folder = checked(out).absolute()  # Spark may run elsewhere
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        shown = _shown(folder)
-        runs = folder / RUNS
-        runs.mkdir(exist_ok=True)
-        numbers = [0]
-        for run in runs.iterdir():
-            numbers.append(int(run.name) if run.name.isdecimal() else 0)
-            if run.name != shown:
-                _remove(run)
-        mine = runs / str(max(numbers) + 1)
-        mine.mkdir()
-        try:
-            yield Store(folder, mine)
-        finally:
-            if _shown(folder) != mine.name:
-                _remove(mine)
+        yield Shelf(folder)
+
+
+@contextmanager
+def begin(out: str) -> Iterator[Store]:
+    """One run's store in the folder: see :func:`held`."""
+    with held(out) as shelf, shelf.begin() as store:
+        yield store
 
 
 def read(spark: SparkSession, out: str, table: Table) -> DataFrame:

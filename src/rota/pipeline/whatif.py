@@ -33,15 +33,16 @@ def alternatives(
     """
 
     def read(_: str, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
-        yield from _group(parts, topic_ids, since)
+        yield from of_group(parts, topic_ids, since)
 
     told = rebalances.select("group", "life", "to_generation", "cause", "rollout")
     return each_group(read, MADE, generations=generations, rebalances=told)
 
 
-def _group(
+def of_group(
     parts: Iterable[Part], topic_ids: Mapping[str, bytes], since: int | None
 ) -> Iterator[pa.RecordBatch]:
+    """One group's: see :func:`alternatives`."""
     made: list[Generation] = []
     reader = generation.Reader()
     causes: dict[tuple[int, int], Cause] = {}
