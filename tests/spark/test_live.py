@@ -21,7 +21,7 @@ from rota.model.topic import TopicPartition
 from rota.pipeline import ingest, segment
 from rota.pipeline.cluster import Cluster, look
 from rota.pipeline.demo import Day, served, write_day
-from rota.pipeline.run import Back, Evidence, Options, Stage, run
+from rota.pipeline.run import Evidence, Options, Stage, run
 from rota.sim.shop import PLANS
 from rota.tables import JOURNAL, LAG, OWNERSHIP, REBALANCES
 from tests.spark.played import Quiet, Ran, everything, ran, write_segment
@@ -137,16 +137,6 @@ def address() -> str:
         except OSError:
             pytest.skip("this machine is in no network")
         return str(probe.getsockname()[0])
-
-
-def test_since_counts_back_from_now(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
-    """The records are of long ago: in the last hour nothing has happened."""
-    options = Options(since=Back(3_600_000))
-    found = ran(spark, Evidence(cluster=cluster), tmp_path, options)
-    assert found.summary.records
-    assert not found.rows(REBALANCES)
-    assert found.summary.live is not None
-    assert found.summary.since == found.summary.live.at - 3_600_000
 
 
 def test_a_cluster_without_groups(
