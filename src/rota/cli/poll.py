@@ -105,6 +105,9 @@ class _Screen:
     def round(self, polled: Polled) -> None:
         """Shows what was seen so far."""
         self._told = polled
+        if polled.rounds == 1 and not polled.groups:
+            named = f" like {' or '.join(self._plan.groups)}" if self._plan.groups else ""
+            self._say(f"there is no group{named} yet; one is waited for")
         if self._status is not None:
             left = max(self._plan.length - (time.monotonic() - self._begun), 0)
             text = f"asking the groups, {written(round(left) * 1000)} to go: {_counted(polled)}"
