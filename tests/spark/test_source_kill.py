@@ -22,7 +22,7 @@ SCRIPT = textwrap.dedent(
     import rota.spark
     from rota.pipeline.session import session
 
-    servers, sink, folder, when = sys.argv[1:]
+    servers, start, folder, when = sys.argv[1:]
     group = os.getpgid(0)
 
     def kill():
@@ -51,7 +51,7 @@ SCRIPT = textwrap.dedent(
             spark.readStream.format("rota")
             .option("kafka.bootstrap.servers", servers)
             .option("subscribe", "t")
-            .option("startingOffsets", "latest")
+            .option("startingOffsets", start)
             .option("maxOffsetsPerTrigger", 60)
             .option("kafka.max.partition.fetch.bytes", 300)
             .load()
@@ -63,7 +63,7 @@ SCRIPT = textwrap.dedent(
         writing = writing.trigger(availableNow=True)
         if "/" in when:
             threading.Thread(target=watch, daemon=True).start()
-        if sink == "parquet":
+        if start == "latest":
             query = writing.format("parquet").start(f"{folder}/out")
         else:
             query = writing.foreachBatch(write).start()
@@ -71,13 +71,11 @@ SCRIPT = textwrap.dedent(
     """
 )
 PATIENCE = 300
-FILES = ("checkpoint/offsets/0", "checkpoint/offsets/1", "read", "out/_spark_metadata/2")
-CALLS = ("before 1", "read", "after 2", "before 3")
 
 
-def ran(servers: str, sink: str, folder: Path, when: str) -> None:
+def ran(servers: str, start: str, folder: Path, when: str) -> None:
     """The query until it has read all, or is killed."""
-    command = [sys.executable, "-c", SCRIPT, servers, sink, str(folder), when]
+    command = [sys.executable, "-c", SCRIPT, servers, start, str(folder), when]
     said = folder / "said.txt"
     with said.open("w") as file:  # not a pipe: workers that outlive the driver would hold it open
         done = subprocess.run(
@@ -86,30 +84,42 @@ def ran(servers: str, sink: str, folder: Path, when: str) -> None:
     assert done.returncode == (-9 if when else 0), said.read_text()[-2000:]
 
 
-@pytest.mark.parametrize(
-    ("sink", "kills"),
-    [("parquet", FILES), pytest.param("each batch", CALLS, marks=pytest.mark.nightly)],
-)
-def test_every_row_is_there_once(
-    spark: SparkSession, tmp_path: Path, sink: str, kills: tuple[str, ...]
-) -> None:
+def fill(broker: rota.Broker) -> None:
+    for row in range(240):
+        broker.produce("t", f"{row}", partition=row % 2)
+
+
+def found(spark: SparkSession, folder: Path) -> list[tuple[int, int, str]]:
+    rows = spark.read.parquet(str(folder / "out")).collect()
+    return sorted((row.partition, row.offset, row.value) for row in rows)
+
+
+def expected(before: int) -> list[tuple[int, int, str]]:
+    return sorted((row % 2, before + row // 2, f"{row}") for row in range(240))
+
+
+def test_files_have_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Killed when it has noted where it begins, while it reads, and before it notes that a batch
+    is written."""
     with rota.Broker() as broker:
+        servers = broker.bootstrap_servers
         broker.create_topic("t", 2)
         for partition in range(2):
             broker.produce("t", "before", "the", "query", partition=partition)
-        if sink != "parquet":  # else it is killed while it notes where it begins
-            ran(broker.bootstrap_servers, sink, tmp_path, "")
-        for number, when in enumerate((*kills, "")):
-            ran(broker.bootstrap_servers, sink, tmp_path, when)
-            if not number:
-                for row in range(240):
-                    broker.produce("t", f"{row}", partition=row % 2)
-            if sink != "parquet" and when == kills[0]:
-                continue
-    found = spark.read.parquet(str(tmp_path / "out")).orderBy("partition", "offset").collect()
-    places = [(row.partition, row.offset, row.value) for row in found]
-    assert places == [(row % 2, 3 + row // 2, f"{row}") for row in sorted(range(240), key=_place)]
+        ran(servers, "latest", tmp_path, "checkpoint/offsets/0")
+        fill(broker)
+        for when in ("read", "out/_spark_metadata/2", ""):
+            ran(servers, "latest", tmp_path, when)
+    assert found(spark, tmp_path) == expected(3)
 
 
-def _place(row: int) -> tuple[int, int]:
-    return row % 2, row // 2
+@pytest.mark.nightly
+def test_batches_that_are_written_again_have_the_same_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with rota.Broker() as broker:
+        broker.create_topic("t", 2)
+        fill(broker)
+        for when in ("before 0", "read", "after 1", "before 3", ""):
+            ran(broker.bootstrap_servers, "earliest", tmp_path, when)
+    assert found(spark, tmp_path) == expected(0)
