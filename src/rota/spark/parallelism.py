@@ -17,8 +17,9 @@ def _now(spark: SparkSession) -> int:
     if isinstance(spark, SparkSession):
         return int(spark.sparkContext.defaultParallelism)
     # over Spark Connect there is no context to ask; a range has a partition for each
-    every = spark.range(1 << 16).select(fn.spark_partition_id().alias("task"))
-    return int(every.agg(fn.max("task")).collect()[0][0]) + 1
+    every = spark.range(1 << 20)
+    numbers = every.select(fn.spark_partition_id().alias("number"))
+    return int(numbers.agg(fn.max("number")).collect()[0][0]) + 1
 
 
 def _expected(spark: SparkSession) -> int:
