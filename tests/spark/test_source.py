@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -192,6 +193,23 @@ def test_what_is_wrong_is_said_to_who_loads(
     with pytest.raises(PySparkException) as caught:
         session.read.format("rota").options(**asked(broker, given)).load().count()
     assert said in str(caught.value)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "spark.md"
+
+
+def test_what_the_page_shows_runs(
+    session: SparkSession, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(broker, 2)
+    blocks = re.findall(r"^```python spark\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        here = block.replace("localhost:9092", broker.bootstrap_servers)
+        exec(here.replace("/data/", f"{tmp_path}/"), {"spark": session})
+    assert "|NULL|  0-1|        0|     1|" in capsys.readouterr().out
+    assert session.read.parquet(f"{tmp_path}/bills").count() == 2
+    assert broker.committed("billing") == {p(0): 2}
 
 
 CONNECTED = """
