@@ -27,12 +27,14 @@ from rota.tables import (
     OWNERSHIP,
     REBALANCES,
     SAMPLES,
+    SERVERLOG,
     STATUS,
+    TABLES,
     WHATIF,
     Table,
 )
 from tests.polling import Script, entries, owners, poll
-from tests.spark.played import Ran, Row, ran
+from tests.spark.played import Ran, Row, check_table, ran
 
 JOURNALED, SAMPLED = "billing", "shop"
 QUICK: dict[str, object] = {"group.initial.rebalance.delay.ms": 0}
@@ -152,6 +154,13 @@ def test_rebalances_are_those_of_the_journal(both: Both) -> None:
         assert milliseconds(row, "earliest_start") <= step.after.at <= milliseconds(row, "at")
     members = {each.member_id for one in both.truth.generations for each in one.members}
     assert {name for row in told for name in row["joined"]} == members
+
+
+def test_every_table_has_its_columns_and_its_keys_are_unique(both: Both) -> None:
+    assert both.ran.rows(SERVERLOG) == []
+    for table in TABLES:
+        if table is not SERVERLOG:
+            check_table(both.ran, table)
 
 
 def test_generations_are_marked(both: Both) -> None:

@@ -51,6 +51,12 @@ def partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
     for topic, numbers in _mapping(option, text, example).items():
         if not isinstance(numbers, list):
             raise InputError(f"{option}: topic {shortened(topic)}: a list of partitions is needed")
+        words = [each for each in numbers if not _is_number(each)]
+        if words:
+            raise InputError(
+                f"{option}: topic {shortened(topic)}: {_shown(words[0])} is no number of a "
+                f"partition; it is like {example}"
+            )
         found += [TopicPartition(topic, _number(option, topic, each)) for each in numbers]
     return tuple(dict.fromkeys(found))
 
