@@ -66,8 +66,8 @@ ENDS = Table(
     columns=(
         Column("topic", "string", "topic"),
         Column("partition", "int", "partition"),
-        Column("at", "timestamp", "when it was asked for"),
-        _maybe("beginning", "bigint", "the first offset that is there"),
+        Column("at", "timestamp", "when it was so: when it was asked for, or looked up since"),
+        _maybe("beginning", "bigint", "the first offset that is there; null: not known for then"),
         Column("end", "bigint", "the next offset to be written"),
     ),
 )

@@ -15,7 +15,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.progress import Progress
 
-from rota.cli import setting, summary
+from rota.cli import follow, setting, summary
 from rota.cli.bootstrap import say
 from rota.cli.poll import polled
 from rota.client import missing
@@ -48,6 +48,9 @@ def run(args: argparse.Namespace) -> None:
             evidence = replace(_given(args), polled=seen)
         else:
             evidence = _evidence(args)
+        if args.follow:
+            follow.run(args, evidence, out, options, told)
+            return
         found = run_pipeline(evidence, out, options, told)
     if args.json:
         shown = json.dumps(summary.as_json(found, demo=args.demo), indent=2, ensure_ascii=False)
@@ -151,6 +154,12 @@ class _Progress:
         """Shows what came of it."""
         self._stack.close()
         self.say(stage, note)
+
+    def status(self, text: str) -> None:
+        """What goes on until something else is said; nothing, where nobody looks."""
+        self._stack.close()
+        if text and self._screen.is_terminal:
+            self._stack.enter_context(self._screen.status(text))
 
     def say(self, what: str, note: str) -> None:
         """A line about what is done."""

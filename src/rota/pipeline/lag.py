@@ -38,7 +38,7 @@ def lag(
     """
 
     def read(group: str, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
-        yield from _group(group, parts, as_of)
+        yield from of_group(group, parts, as_of)
 
     # each group gets the samples of its own partitions: all of them may be too many for a worker
     partitions = commits.select("group", "topic", "partition").distinct()
@@ -94,7 +94,8 @@ class Samples:
         )
 
 
-def _group(group: str, parts: Iterable[Part], as_of: int) -> Iterator[pa.RecordBatch]:
+def of_group(group: str, parts: Iterable[Part], as_of: int) -> Iterator[pa.RecordBatch]:
+    """One group's; ``commits`` come last, in any order within."""
     made: list[Generation] = []
     reader = generation.Reader()
     before: dict[str, list[pa.RecordBatch]] = {"ownership": [], "samples": []}

@@ -186,7 +186,9 @@ class Layers:
     ) -> pa.Table:
         names = self._schema.names if columns is None else list(columns)
         schema = pa.schema([self._schema.field(name) for name in names])
-        wanted = None if groups is None else pc.field("group").isin(sorted(groups))
+        wanted = None
+        if groups is not None:
+            wanted = pc.field("group").isin(pa.array(sorted(groups), pa.string()))
         parts = [
             parquet.read_table(path, columns=names, filters=wanted, partitioning=None).cast(schema)
             for path in paths

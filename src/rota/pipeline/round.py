@@ -39,9 +39,9 @@ from rota.pipeline.store import WORK, Shelf, Store, failures
 from rota.pipeline.touched import STATE, Known, Read, Touched
 from rota.tables import COMMITS, ENDS, JOURNAL, LAG, SERVERLOG, TABLES
 
-SMALL = 20_000
+SMALL = 500_000
 """So many new records are done in this process."""
-FEW = 100
+FEW = 500
 """So many groups are."""
 MARK = "follow.json"
 _WIDE = f"{schema.ddl(JOURNAL)}, file string, problem string, wanted boolean"

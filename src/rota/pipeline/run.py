@@ -435,8 +435,8 @@ class Stages:
         if self._found.pieces:
             own = ingest.journal(self._spark, self._found, self._redaction)
             every = ingest.together(every, own)
-        if self._options.groups or self._until is not None:
-            # a cluster is read once, whatever it is needed for
+        if self._options.groups or self._until is not None or self._redaction is not None:
+            # bronze has not all of it, and a cluster is read once, whatever it is needed for
             every = self._whole = self._tables.keep(self._spark, "journal", every)
         return every
 
