@@ -66,8 +66,8 @@ ENDS = Table(
     columns=(
         Column("topic", "string", "topic"),
         Column("partition", "int", "partition"),
-        Column("at", "timestamp", "when it was asked for"),
-        _maybe("beginning", "bigint", "the first offset that is there"),
+        Column("at", "timestamp", "when it was so: when it was asked for, or looked up since"),
+        _maybe("beginning", "bigint", "the first offset that is there; null: not known for then"),
         Column("end", "bigint", "the next offset to be written"),
     ),
 )
@@ -90,14 +90,40 @@ SERVERLOG = Table(
     ),
 )
 
+SAMPLES = Table(
+    name="bronze/samples",
+    row="a group as `--poll` found it, where that was another than the time before",
+    key=("group", "at"),
+    columns=(
+        Column("group", "string", "group"),
+        Column("at", "timestamp", "when the answers were there"),
+        _maybe(
+            "not_before",
+            "timestamp",
+            "when it was asked before, and was another, or not there; null: never",
+        ),
+        Column("kind", "string", "`classic` or `consumer` (KIP-848)"),
+        Column("state", "string", "as the broker names it; `Dead`: it is gone"),
+        Column("protocol_type", "string", "`consumer`, or what else the group is"),
+        _maybe("strategy", "string", "strategy in use"),
+        _maybe("epoch", "int", "epoch of a consumer group"),
+        Column(
+            "members",
+            f"array<{MEMBER}>",
+            "who was in it; of a consumer group: `owned` is what a member had, `assigned` what it "
+            "shall have",
+        ),
+    ),
+)
+
 COMMITS = Table(
     name="silver/commits",
     row="a committed offset, or its deletion",
     key=("journal_partition", "journal_offset"),
     columns=(
-        Column("journal_partition", "int", "partition of `__consumer_offsets`"),
-        Column("journal_offset", "bigint", "offset in that partition"),
-        Column("at", "timestamp", "the record's timestamp"),
+        Column("journal_partition", "int", "partition of `__consumer_offsets`; -1: sampled"),
+        Column("journal_offset", "bigint", "offset in that partition; sampled: a running number"),
+        Column("at", "timestamp", "the record's timestamp; sampled: when it was seen"),
         Column("group", "string", "group"),
         Column("topic", "string", "topic"),
         Column("partition", "int", "partition"),
@@ -107,7 +133,13 @@ COMMITS = Table(
         _maybe("committed_at", "timestamp", "when, as the entry says"),
         _maybe("expires_at", "timestamp", "where the client asked for a retention"),
         _maybe("topic_id", "binary", "the topic's id"),
-        Column("transactional", "boolean", "committed in a transaction"),
+        _maybe("transactional", "boolean", "committed in a transaction; null: not told to pollers"),
+        _maybe(
+            "not_before",
+            "timestamp",
+            "sampled: it was committed after this and by `at`; null: it is in the journal, or was "
+            "there at the first sample",
+        ),
     ),
 )
 
@@ -119,20 +151,34 @@ GENERATIONS = Table(
         Column("group", "string", "group"),
         Column("kind", "string", "`classic` or `consumer` (KIP-848)"),
         Column("life", "int", "0; 1 after the group was deleted and made again; ..."),
-        Column("generation", "int", "generation, or epoch"),
+        Column(
+            "generation",
+            "int",
+            "generation, or epoch; of a classic group that was sampled: which change, from 0",
+        ),
         Column(
             "mark",
             "string",
-            "`created`, `settled`, `replaced`, `converted`, `emptied` or `forgotten`",
+            "`created`, `settled`, `replaced`, `converted`, `emptied`, `forgotten`; `found`: as it "
+            "was at the first sample",
         ),
-        Column("at", "timestamp", "the record's timestamp"),
+        Column("at", "timestamp", "the record's timestamp; sampled: when it was seen"),
         _maybe("state_at", "timestamp", "when the members had joined"),
-        Column("offset", "bigint", "offset of the record in its partition of the journal"),
+        Column(
+            "offset",
+            "bigint",
+            "offset of the record in its partition of the journal; sampled: a running number",
+        ),
         Column("protocol_type", "string", "`consumer`, or what else the group is"),
         _maybe("strategy", "string", "strategy in use"),
         _maybe("leader", "string", "member that assigned"),
         Column("members", f"array<{MEMBER}>", "who was in it, with what each asked for and got"),
         Column("sampled", "boolean", "seen by polling, not in the journal"),
+        _maybe(
+            "not_before",
+            "timestamp",
+            "sampled: it came about after this and by `at`; null: in the journal, or not known",
+        ),
     ),
 )
 
@@ -157,7 +203,11 @@ REBALANCES = Table(
         _maybe("join_ms", "bigint", "from the call to join until all had; only where stated"),
         _maybe("sync_ms", "bigint", "from there until the assignment was saved"),
         Column("cause", "string", "why"),
-        Column("evidence", "string", "`stated` by the broker's log, or `inferred`"),
+        Column(
+            "evidence",
+            "string",
+            "`stated` by the broker's log, `inferred` from the journal, or `sampled`",
+        ),
         _maybe("likely", "string", "the best guess where the cause is unknown"),
         Column("reason", "string", "the broker's words, or what speaks for the cause"),
         _maybe("strategy", "string", "strategy in use after it"),
@@ -282,6 +332,7 @@ TABLES = (
     JOURNAL,
     ENDS,
     SERVERLOG,
+    SAMPLES,
     COMMITS,
     GENERATIONS,
     REBALANCES,

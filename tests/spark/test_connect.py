@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.played import LOG, Ran, everything
+import rota
+from tests.spark.played import LOG, Ran, everything, recorded_segments
 
 pytest.importorskip("grpc")
 pytest.importorskip("grpc_status")
@@ -23,10 +25,11 @@ SCRIPT = """
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.session import SparkSession as Connected
     from rota.pipeline import java
+    from rota.pipeline.cluster import Cluster
     from rota.pipeline.run import Evidence, Options, run
     from rota.pipeline.session import SETTINGS
 
-    segments, log, out, work = sys.argv[1:]
+    segments, servers, log, out, work = sys.argv[1:]
     os.environ["JAVA_HOME"] = str(java.home(Path(work), java.find(), Path(work, "complaints")))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.remote("local[2]")
@@ -39,7 +42,9 @@ SCRIPT = """
         def began(self, stage): pass
         def ended(self, stage, note): pass
 
-    run(Evidence(segments=(segments,), server_logs=(log,)), out, Options(), Quiet(), spark)
+    cluster = Cluster(settings={"bootstrap.servers": servers})
+    evidence = Evidence(segments=(segments,), cluster=cluster, server_logs=(log,))
+    run(evidence, out, Options(), Quiet(), spark)
     spark.stop()
 """
 
@@ -47,15 +52,24 @@ SCRIPT = """
 def test_a_connected_session_makes_the_same_tables(
     segments: Path, logged: Ran, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
-    words = [str(segments), str(LOG), str(out), str(tmp_path / "java")]
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), *words],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """Half of the journal out of folders, and half of it from a broker."""
+    out, served = tmp_path / "out", recorded_segments(tmp_path / "served")
+    copied = tmp_path / "copied"
+    for number, folder in enumerate(sorted(segments.iterdir())):
+        if number % 2:
+            shutil.copytree(folder, copied / folder.name)
+            shutil.rmtree(served / folder.name)
+    with rota.Broker(served, adopt=True) as broker:
+        broker.clock.freeze()
+        address = broker.bootstrap_servers
+        words = [str(copied), address, str(LOG), str(out), str(tmp_path / "java")]
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(SCRIPT), *words],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr[-3000:]
     sampled = {"bronze/ends", "gold/lag", "gold/status"}
     ours, theirs = (

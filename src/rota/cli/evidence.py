@@ -10,16 +10,18 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from rich.console import Console
 from rich.progress import Progress
 
 from rota.cli import follow, setting, summary
 from rota.cli.bootstrap import say
+from rota.cli.poll import polled
 from rota.client import missing
 from rota.client import setting as client_setting
 from rota.errors import Unreachable
-from rota.pipeline import store
+from rota.pipeline import store, survey
 from rota.pipeline.cluster import ACLS, DEFAULTS, Cluster
 from rota.pipeline.demo import served, write_day
 from rota.pipeline.run import Back, Evidence, Options, Stage
@@ -38,12 +40,18 @@ def run(args: argparse.Namespace) -> None:
     out = args.out or (DEMO_OUT if args.demo else OUT)
     with ExitStack() as stack:
         told = stack.enter_context(_Progress())
-        demo = args.demo
-        evidence = stack.enter_context(_day(out, args.master, told)) if demo else _evidence(args)
+        options = _options(args)
+        if args.demo:
+            evidence = stack.enter_context(_day(out, args.master, told))
+        elif args.poll is not None:
+            seen = stack.enter_context(polled(args, _cluster(args), out, options))
+            evidence = replace(_given(args), polled=seen)
+        else:
+            evidence = _evidence(args)
         if args.follow:
-            follow.run(args, evidence, out, _options(args), told)
+            follow.run(args, evidence, out, options, told)
             return
-        found = run_pipeline(evidence, out, _options(args), told)
+        found = run_pipeline(evidence, out, options, told)
     if args.json:
         shown = json.dumps(summary.as_json(found, demo=args.demo), indent=2, ensure_ascii=False)
         print(shown)  # noqa: T201
@@ -58,9 +66,13 @@ def _stop(_signal: int, _frame: object) -> None:
 
 def _evidence(args: argparse.Namespace) -> Evidence:
     live = args.bootstrap_servers is not None or args.command_config is not None
+    return replace(_given(args), cluster=_cluster(args) if live else None)
+
+
+def _given(args: argparse.Namespace) -> Evidence:
+    """The files."""
     return Evidence(
         segments=tuple(args.segments),
-        cluster=_cluster(args) if live else None,
         server_logs=tuple(args.server_log),
         zone=args.log_zone,
         ends=tuple(args.ends),
@@ -76,6 +88,8 @@ def _cluster(args: argparse.Namespace) -> Cluster:
         say(warning)
     found = Cluster(settings=given, timeout=args.timeout, lookups=args.lookups)
     needs = ACLS if found.lookups else ACLS[:1]
+    if args.poll is not None:
+        needs = survey.ACLS
     say(f"{found.servers}: this only reads; where there are ACLs, it needs {'; '.join(needs)}")
     return found
 

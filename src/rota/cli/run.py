@@ -9,6 +9,9 @@ from rota.cli import bootstrap
 from rota.errors import Unreachable
 
 LOOKUPS = 10_000
+EVERY, LENGTH = "5s", "10m"
+MOST_OFTEN = 100
+"""Milliseconds from one round of polling to the next, at least."""
 DESCRIPTION = """\
 Reads a cluster's journal (__consumer_offsets) and tells for every group each rebalance: why, what
 moved against the fewest that had to, what stood still, and which other strategy, membership or
@@ -19,6 +22,8 @@ it only reads, and joins no group. Runs on Spark, on this machine unless told ot
 EVIDENCE = """\
   --bootstrap-servers HOST:PORT,...
                        a live cluster: its journal, and log ends for lag
+  --poll               a live cluster whose journal may not be read: its groups, asked for again
+                       and again
   --segments DIR       copied __consumer_offsets-* folders of a broker
   --server-log FILE    the broker's server.log: causes and times are then stated, not inferred
   --ends FILE          samples of log ends, for lag
@@ -38,6 +43,8 @@ examples:
   rota run --bootstrap-servers host:9092 --follow
       goes on: a line for every round, and the tables with all that is new, until Ctrl-C; started
       again with the same --out it goes on where it was
+  rota run --bootstrap-servers host:9092 --poll 2s --for 1h --group 'billing-*'
+      what can be seen of some groups in an hour, by asking every 2 seconds
   rota run --segments /copy/of/kafka-logs
       all folders __consumer_offsets-N below it
   rota run --segments broker1/ broker2/ --server-log broker*/server.log* --log-zone +02:00
@@ -54,6 +61,14 @@ a live cluster needs these ACLs:
   Describe and Read on topic __consumer_offsets
   Describe on the topics that groups have committed, for lag; those without are left out
   Describe on the cluster, if the size of the journal is to be said beforehand
+with --poll these instead:
+  Describe on the cluster, or on each group that is meant
+  Describe on the topics that groups have committed
+
+--poll sees a group as it is at each sample. A rebalance between two samples that ends where it
+began is not seen, and several between two samples are told of as one; causes are guesses. Numbers
+of generations are not told to who asks: classic groups' changes are counted instead. A group that
+--segments has is told of by them alone.
 
 tables: OUT/bronze, OUT/silver and OUT/gold, as Parquet. A run replaces them all at once.
 
@@ -72,6 +87,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_cluster(parser.add_argument_group("a live cluster"))
+    _add_poll(parser.add_argument_group("a live cluster whose journal may not be read"))
     _add_evidence(parser.add_argument_group("other evidence"))
     _add_choice(parser.add_argument_group("what to look at"))
     _add_output(parser.add_argument_group("the output"))
@@ -88,11 +104,29 @@ def _add_cluster(cluster: argparse._ArgumentGroup) -> None:
         help="how often the cluster may be asked for an end, now or in the past (default "
         f"{LOOKUPS:,}; 0: never, so no lag); the times are those of commits",
     )
-
     cluster.add_argument(
         "--follow",
         action="store_true",
         help="go on: add what is new to the tables every few seconds, until Ctrl-C",
+    )
+
+
+def _add_poll(poll: argparse._ArgumentGroup) -> None:
+    poll.add_argument(
+        "--poll",
+        type=_often,
+        nargs="?",
+        const=_often(EVERY),
+        metavar="TIME",
+        help="do not read the journal: ask for the groups again and again, so often (default "
+        f"{EVERY}); Ctrl-C ends the sampling and computes what there is",
+    )
+    poll.add_argument(
+        "--for",
+        dest="poll_for",
+        type=_long,
+        metavar="TIME",
+        help=f"for so long: 90s, 10m, 1h30m (default {LENGTH})",
     )
 
 
@@ -178,6 +212,11 @@ def run(args: argparse.Namespace) -> bool:
     live = args.bootstrap_servers is not None or args.command_config is not None
     if not args.segments and not args.demo and not live:
         args.error(f"no journal to read. Evidence is, in any mix:\n{EVIDENCE}")
+    if args.poll is not None and not live:
+        args.error("--poll asks a cluster: it needs --bootstrap-servers")
+    if args.poll is None and args.poll_for is not None:
+        args.error("--for is for how long to --poll, which was not given")
+    args.poll_for = _long(LENGTH) if args.poll_for is None else args.poll_for
     if args.demo and (live or args.segments or args.server_log or args.ends):
         args.error(
             "--demo brings its own evidence: it does not go with --bootstrap-servers, --segments "
@@ -197,7 +236,7 @@ def _check_follow(args: argparse.Namespace, *, live: bool) -> None:
     """What does not go on cannot be followed."""
     if not live:
         args.error("--follow reads a live cluster: give --bootstrap-servers")
-    for option in ("segments", "until"):
+    for option in ("segments", "poll", "until"):
         if getattr(args, option):
             args.error(f"--follow goes on with a live cluster: it does not go with --{option}")
     if args.since is not None and args.since[0] == "back":
@@ -210,6 +249,26 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) > 10**9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
     return int(text)
+
+
+def _often(text: str) -> int:
+    found = _long(text)
+    if found < MOST_OFTEN:
+        raise argparse.ArgumentTypeError(f"{text!r}: more often than brokers should be asked")
+    return found
+
+
+def _long(text: str) -> int:
+    """Milliseconds."""
+    from rota.sim.duration import parse  # noqa: PLC0415
+
+    try:
+        found = parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time at all")
+    return found
 
 
 def _zone(text: str) -> int:

@@ -14,6 +14,7 @@ from rota.pipeline.cluster import ACLS, JOURNAL
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
+    from rota.pipeline.poll import Polled
     from rota.pipeline.run import Summary
 
 SHOWN_GROUPS = 15
@@ -102,6 +103,8 @@ def _print_evidence(screen: Console, found: Summary) -> None:
         f"{_time(found.last)}; {count(found.commits, 'commit')}, "
         f"{count(found.generations, 'generation')}, {count(found.rebalances, 'rebalance')}"
     )
+    if found.polled is not None:
+        _print_polled(screen, found.polled)
     if found.since is not None or found.until is not None:
         begin = "the beginning" if found.since is None else _time(found.since)
         end = "the end" if found.until is None else _time(found.until)
@@ -123,15 +126,28 @@ def _print_evidence(screen: Console, found: Summary) -> None:
         how: sum(n for cause, said, n in found.causes if said == how and cause != "unknown")
         for how in ("stated", "inferred", "sampled")
     }
+    sampled = f"{known['sampled']:,} seen in samples, " if found.polled is not None else ""
     screen.print(
         f"causes: {known['stated']:,} stated by the broker's log, "
-        f"{known['inferred'] + known['sampled']:,} inferred from the journal, {unknown:,} unknown"
+        f"{known['inferred']:,} inferred from the journal, {sampled}{unknown:,} unknown"
     )
     if found.logs and not found.lines:
         screen.print("        the log that was given has no line about these groups")
-    elif unknown and not found.logs:
+    elif unknown and not found.logs and found.polled is None:
         screen.print("        --server-log FILE would state them")
     _print_lag(screen, found)
+
+
+def _print_polled(screen: Console, polled: Polled) -> None:
+    """What samples tell, and what they do not."""
+    screen.print(
+        f"sampled: {count(len(polled.groups), 'group')} in {count(polled.rounds, 'round')}, "
+        f"every {polled.every:g} s. A rebalance between two samples that ended where it began is "
+        "not seen; several are told of as one"
+    )
+    for gap in polled.gaps:
+        end = "the end" if gap.end is None else _time(gap.end)
+        screen.print(plain(f"gap: no samples from {_time(gap.begin)} to {end}: {gap.why}"))
 
 
 def _print_lag(screen: Console, found: Summary) -> None:
@@ -185,6 +201,7 @@ def as_json(found: Summary, *, demo: bool) -> dict[str, Any]:
         "rebalances": found.rebalances,
         "lines": found.lines,
         "samples": found.samples,
+        "polled": None if found.polled is None else _polled(found.polled),
         "groups": [group.asDict() for group in found.groups],
         "causes": [
             {"cause": cause, "evidence": evidence, "rebalances": number}
@@ -226,4 +243,16 @@ def _cluster(found: Summary) -> dict[str, Any] | None:
             "of_a_time_that_is_deleted": looked.lost,
             "not_to_be_had": looked.skipped,
         },
+    }
+
+
+def _polled(polled: Polled) -> dict[str, Any]:
+    """What was sampled."""
+    return {
+        "first": polled.first,
+        "last": polled.last,
+        "every": polled.every,
+        "rounds": polled.rounds,
+        "groups": sorted(polled.groups),
+        "gaps": [{"begin": gap.begin, "end": gap.end, "why": gap.why} for gap in polled.gaps],
     }

@@ -92,9 +92,10 @@ class Live:
         # a file for consumers has settings of theirs; here nobody joins, commits or deserializes
         from rota.spark.option import REFUSED  # noqa: PLC0415 (needs pyspark)
 
+        patience = {"default.api.timeout.ms": int(self.cluster.timeout * 1000)}
         settings = {
             key: value
-            for key, value in {**DEFAULTS, **self.cluster.settings}.items()
+            for key, value in {**DEFAULTS, **patience, **self.cluster.settings}.items()
             if key not in REFUSED and key != "group.id"
         }
         ends = {str(partition): end for partition, end in sorted(self.ends.items())}
@@ -104,6 +105,7 @@ class Live:
             "startingOffsets": "earliest",
             "endingOffsets": json.dumps({JOURNAL: ends}),
             "includeBatchInfo": "true",
+            "fetchOffset.numRetries": "1",
         }
 
     def __str__(self) -> str:

@@ -104,6 +104,7 @@ def _commit_batch(batch: pa.RecordBatch, read: Entries) -> pa.RecordBatch:
             column.times(found.expire_timestamp, gone | (found.expire_timestamp == NO_TIMESTAMP)),
             column.identifiers(buffer, found.topic_id_start),
             batch.column("transactional").take(rows),
+            pa.nulls(len(found), schema.TIME),
             pa.nulls(len(found), pa.string()),
         ],
         schema=WITH_PROBLEM,
@@ -246,26 +247,28 @@ def _read(
         made.append(one)
         members += 1 + len(one.members)
         if members >= PIECE:
-            yield _generation_rows(made)
+            yield generation_rows(made)
             made, members = [], 0
         if reading.owned() >= PIECE:
-            yield _owner_rows(reading.over())
+            yield owner_rows(reading.over())
     if made:
-        yield _generation_rows(made)
+        yield generation_rows(made)
     if rest := reading.rest():
-        yield _owner_rows(rest)
+        yield owner_rows(rest)
     if reading.window is not None:
         time = column.times(np.array([reading.window.at]))
         window = {"group": [group], "complete_from": time, "whole": [reading.window.whole]}
         yield _timeline_batch(1, window)
 
 
-def _generation_rows(made: list[Generation]) -> pa.RecordBatch:
+def generation_rows(made: list[Generation]) -> pa.RecordBatch:
+    """Generations as rows of :data:`TIMELINES`."""
     rows = generation.rows(made).to_struct_array()
     return _timeline_batch(len(rows), {"generation": rows})
 
 
-def _owner_rows(owners: list[Ownership]) -> pa.RecordBatch:
+def owner_rows(owners: list[Ownership]) -> pa.RecordBatch:
+    """Owners as rows of :data:`TIMELINES`."""
     rows = schema.fact_batch(OWNERSHIP, owners).to_struct_array()
     return _timeline_batch(len(rows), {"owner": rows})
 

@@ -27,7 +27,7 @@ _TOPICS: pa.ListType = _MEMBER.field("topics").type
 def rows(generations: Sequence[Generation]) -> pa.RecordBatch:
     """Generations as rows of silver/generations."""
     columns = [
-        _members([each.members for each in generations])
+        members([each.members for each in generations])
         if column.name == "members"
         else schema.array(column, list(map(attrgetter(column.name), generations)))
         for column in GENERATIONS.columns
@@ -35,7 +35,8 @@ def rows(generations: Sequence[Generation]) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=_ROWS)
 
 
-def _members(listed: list[tuple[GenerationMember, ...]]) -> pa.ListArray:
+def members(listed: Sequence[tuple[GenerationMember, ...]]) -> pa.ListArray:
+    """The members of each generation, as a column."""
     distinct, places = _distinct([member for members in listed for member in members])
     columns = [_column(field, list(map(attrgetter(field.name), distinct))) for field in _MEMBER]
     found = pa.StructArray.from_arrays(columns, fields=list(_MEMBER))
@@ -90,19 +91,22 @@ class Reader:
 
     def read(self, batch: pa.RecordBatch) -> list[Generation]:
         """The generations that rows hold."""
-        members = batch.column("members")
-        listed = self._listed(members.flatten())
-        ends = members.offsets.to_numpy() - members.offsets[0].as_py()
         columns = {
-            name: _values(batch.column(name)) for name in batch.schema.names if name != "members"
+            name: values(batch.column(name)) for name in batch.schema.names if name != "members"
         }
         columns["kind"] = list(map(Kind, columns["kind"]))
         columns["mark"] = list(map(Mark, columns["mark"]))
-        columns["members"] = [tuple(listed[a:b]) for a, b in pairwise(ends.tolist())]
+        columns["members"] = self.members(batch.column("members"))
         return [
-            Generation(**dict(zip(columns, values, strict=True)))
-            for values in zip(*columns.values(), strict=True)
+            Generation(**dict(zip(columns, row, strict=True)))
+            for row in zip(*columns.values(), strict=True)
         ]
+
+    def members(self, column: pa.ListArray) -> list[tuple[GenerationMember, ...]]:
+        """The members of each row."""
+        listed = self._listed(column.flatten())
+        ends = column.offsets.to_numpy() - column.offsets[0].as_py()
+        return [tuple(listed[a:b]) for a, b in pairwise(ends.tolist())]
 
     def _listed(self, members: pa.StructArray) -> list[GenerationMember]:
         """Every member; equal ones are the same object."""
@@ -133,7 +137,7 @@ class Reader:
             found = (tuple(texts[a:b]) for a, b in pairwise(ends.tolist()))
             return [self._topics.setdefault(topics, topics) for topics in found]
         if column.type != pa.string():
-            return _values(column)
+            return values(column)
         coded = column.dictionary_encode()
         names = [self._texts.setdefault(text, text) for text in coded.dictionary.to_pylist()]
         places = coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False).tolist()
@@ -162,7 +166,8 @@ class Reader:
         return found
 
 
-def _values(column: pa.Array) -> list[Any]:
+def values(column: pa.Array) -> list[Any]:
+    """A column's values; times are milliseconds."""
     listed: list[Any] = (
         schema.milliseconds(column) if column.type == schema.TIME else column
     ).to_pylist()

@@ -123,7 +123,8 @@ def complete(rows: DataFrame, ends: Mapping[int, int]) -> dict[int, Edge]:
     before = fn.lag("journal_offset").over(order)
     place = fn.struct("journal_offset", fn.unix_millis("at").alias("at"))
     whole = fn.coalesce(before + 1 == fn.col("journal_offset"), fn.lit(False))
-    placed = rows.select("journal_partition", place.alias("place"), whole.alias("whole"))
+    there = rows.where("journal_offset is not null")
+    placed = there.select("journal_partition", place.alias("place"), whole.alias("whole"))
     found = placed.groupBy("journal_partition").agg(
         fn.max(fn.when(~fn.col("whole"), fn.col("place"))).alias("edge"),
         fn.max("place").alias("last"),
@@ -194,15 +195,15 @@ def _piece(
         batch = _journal_batch(columns, partition)
         yield batch if redaction is None else _redacted(batch, redaction, path)
     if columns.problems:
-        yield _problems((partition, path, str(problem)) for problem in columns.problems)
+        yield _problems(
+            {"journal_partition": partition, "file": path, "problem": str(problem)}
+            for problem in columns.problems
+        )
 
 
-def _problems(rows: Iterable[tuple[int, str, str]]) -> pa.RecordBatch:
-    empty: dict[str, Any] = dict.fromkeys(schema.arrow(JOURNAL).names)
-    listed = [
-        empty | {"journal_partition": partition, "file": file, "problem": problem}
-        for partition, file, problem in rows
-    ]
+def _problems(rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
+    empty: dict[str, Any] = dict.fromkeys(_with_problem().names)
+    listed = [{**empty, **row} for row in rows]
     return pa.RecordBatch.from_pylist(listed, schema=_with_problem())
 
 
@@ -216,17 +217,22 @@ def _redacted(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.Reco
     keep[plain] = True
     kept = [batch.filter(pa.array(keep))]
     rest = batch.filter(pa.array(~keep))
-    rows, left = [], []
+    rows: list[dict[str, Any]] = []
+    left: list[dict[str, Any]] = []
+
+    def leave(row: Mapping[str, Any], why: str) -> None:
+        # where it was tells that it was there: what is missing for another reason is compacted
+        known = {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
+        left.append({**known, "file": path, "problem": f"left out, {why}"})
+
     for row in rest.set_column(2, "at", rest.column("at").cast(pa.int64())).to_pylist():
         try:
             entry = redaction.entry(journal_format.decode(row["key"] or b"", row["value"]))
         except FormatError as error:
-            left.append((row["journal_partition"], path, f"left out, not to be read: {error}"))
+            leave(row, f"not to be read: {error}")
             continue
         if entry is None:
-            offset = row["journal_offset"]
-            text = f"offset {offset}: left out, of a kind that is not decoded"
-            left.append((row["journal_partition"], path, text))
+            leave(row, f"of a kind that is not decoded: offset {row['journal_offset']}")
             continue
         key, value = journal_format.encode(entry)
         rows.append(row | {"key": key, "value": value})

@@ -308,19 +308,24 @@ def past_samples(
     if begin == end and begin:
         return []  # all of it is deleted, and with it every trace of when it was written
     ends: dict[int, int] = {}
-    if first is not None:
-        ends |= _step(first, end)
+    if first is not None and begin:
+        ends = {first.timestamp: first.offset + 1}  # of when it began nothing is left
+    elif first is not None:
+        ends = _step(first)
     for at, record in sorted(found.items()):
         if record is None or record.offset >= end:
             ends[at] = end
         elif record.offset > begin or not begin:
-            for moment, offset in _step(record, end).items():
+            for moment, offset in _step(record).items():
                 ends.setdefault(moment, offset)
             ends[at] = record.offset
-    return [Sample(*place, at, None, offset) for at, offset in sorted(ends.items()) if at < now]
+    return [
+        Sample(*place, at, None, offset)
+        for at, offset in sorted(ends.items())
+        if 0 <= at < now and offset <= end
+    ]
 
 
-def _step(record: ListedOffset, end: int) -> dict[int, int]:
+def _step(record: ListedOffset) -> dict[int, int]:
     """A record's own time: the end before it, and behind it."""
-    at, offset = record.timestamp, record.offset
-    return {at - 1: offset, at: offset + 1} if at > 0 and offset < end else {}
+    return {record.timestamp - 1: record.offset, record.timestamp: record.offset + 1}

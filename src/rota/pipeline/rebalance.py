@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
 
 from rota.pipeline import generation, schema
 from rota.pipeline.bygroup import Part, each_group
@@ -29,7 +30,10 @@ SHARES = 16
 
 def rebalances(generations: DataFrame, commits: DataFrame, lines: DataFrame) -> DataFrame:
     """gold/rebalances, out of silver/generations and commits and bronze/serverlog."""
-    committed = commits.where("committed_at is not null")
+    # one that was seen between two samples is known by the second; of others nobody knows when
+    at = fn.coalesce("committed_at", fn.when(fn.col("not_before").isNotNull(), fn.col("at")))
+    committed = commits.where("offset is not null").withColumn("committed_at", at)
+    committed = committed.where("committed_at is not null")
     return each_group(
         of_group,
         schema.ddl(REBALANCES),

@@ -48,6 +48,7 @@ from rota.model.modern import (
 )
 from rota.model.request import Protocol
 from rota.replay.fact import LogLine
+from rota.replay.sample import Sample
 
 CONSUMER = "consumer"
 KNOWN_USER_DATA = frozenset({"sticky", "cooperative-sticky"})
@@ -83,7 +84,7 @@ class Redaction:
         """The entry without names; None if it may hold some that cannot be found."""
         match entry:
             case OffsetCommitted():
-                return replace(entry, metadata=self._hash("metadata", entry.metadata))
+                return replace(entry, metadata=self.metadata(entry.metadata))
             case GroupSaved():
                 return self._group(entry)
             case MembershipSaved():
@@ -144,6 +145,26 @@ class Redaction:
             client_host=self._hash("host", entry.client_host),
             classic=None if entry.classic is None else _classic(entry.classic),
         )
+
+    def sample(self, sample: Sample) -> Sample:
+        """A group as it was sampled, without names."""
+        return replace(
+            sample,
+            members=tuple(
+                replace(
+                    each,
+                    member_id=self.member(each.member_id),
+                    static_id=self._maybe("static", each.static_id),
+                    client_id=self._hash("client", each.client_id),
+                    client_host=self._hash("host", each.client_host),
+                )
+                for each in sample.members
+            ),
+        )
+
+    def metadata(self, metadata: str) -> str:
+        """What a client added to a commit."""
+        return self._hash("metadata", metadata)
 
     def line(self, line: LogLine) -> LogLine:
         """A line of a log without names; of its text only a mark is left that tells it apart."""

@@ -13,10 +13,23 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
 from rota.errors import InputError
-from rota.pipeline import cluster, decode, ingest, lag, lookup, rebalance, segment, store, whatif
+from rota.pipeline import (
+    cluster,
+    decode,
+    ingest,
+    lag,
+    lookup,
+    rebalance,
+    sample,
+    segment,
+    store,
+    whatif,
+)
 from rota.pipeline.cluster import Cluster, Live
 from rota.pipeline.lookup import Looked
+from rota.pipeline.poll import Polled
 from rota.pipeline.redact import Redaction
+from rota.pipeline.sample import Sampled
 from rota.pipeline.segment import Edge, Segments
 from rota.pipeline.session import LOCAL, session
 from rota.pipeline.store import Store
@@ -30,6 +43,7 @@ from rota.tables import (
     LAG,
     OWNERSHIP,
     REBALANCES,
+    SAMPLES,
     SERVERLOG,
     STATUS,
     WHATIF,
@@ -74,6 +88,8 @@ class Evidence:
     segments: tuple[str, ...] = ()
     cluster: Cluster | None = None
     """A live one: its journal, and the ends of what groups have committed."""
+    polled: Polled | None = None
+    """What polling a cluster has seen."""
     server_logs: tuple[str, ...] = ()
     zone: int = 0
     """Minutes that the logs' clock is ahead of UTC."""
@@ -134,6 +150,8 @@ class Summary:
     logs: int = 0
     """Files of brokers' logs that were given."""
     samples: int = 0
+    polled: Polled | None = None
+    """What came of polling."""
     live: Live | None = None
     """What there was to read in a cluster."""
     looked: Looked | None = None
@@ -165,6 +183,7 @@ def run(
         found = Found(
             segments=segment.find(evidence.segments),
             live=None if evidence.cluster is None else cluster.look(evidence.cluster),
+            polled=evidence.polled,
         )
         window(options, found.last)
         note.append(str(found))
@@ -200,12 +219,14 @@ class Found:
 
     segments: Segments
     live: Live | None
+    polled: Polled | None = None
     given: Given | None = None
 
     @property
     def last(self) -> int:
         """The end of the evidence: on a live cluster, now."""
-        return self.segments.last if self.live is None else max(self.segments.last, self.live.at)
+        sampled = self.polled.last or 0 if self.polled is not None else 0
+        return max(self.segments.last, 0 if self.live is None else self.live.at, sampled)
 
     @property
     def size(self) -> int:
@@ -214,7 +235,9 @@ class Found:
 
     def __str__(self) -> str:
         parts = [] if self.live is None else [str(self.live)]
-        if self.segments.files or self.live is None:
+        if self.polled is not None:
+            parts.append(f"{len(self.polled.groups):,} groups sampled")
+        if self.segments.files or not parts:
             size, partitions = self.segments.size / 1e6, self.segments.partitions
             parts.append(f"{size:,.1f} MB in {partitions} partitions")
         return "; ".join(parts)
@@ -262,12 +285,15 @@ class Stages:
         self._progress = progress
         self._found = found.segments
         self._live = found.live
-        self.summary = Summary(out=str(tables.out), live=found.live)
+        self.summary = Summary(out=str(tables.out), live=found.live, polled=found.polled)
         self.summary.complete = found.segments.complete
         self.summary.unread += _flaws(found.segments)
         self._begin, self._until = window(options, found.last)
         self.summary.since, self.summary.until = self._begin, self._until
         self._redaction = Redaction(options.key) if options.redact else None
+        self._sampled = None if found.polled is None else Sampled(spark, found.polled, self._until)
+        for what, count, examples in () if found.polled is None else found.polled.missing():
+            self._unread(what, count, examples[:SHOWN])
         self._given = found.given
         self.names = dict(found.given.names) if found.given is not None else {}
         """Topics by id."""
@@ -288,12 +314,16 @@ class Stages:
         self._commits(counting)
         self._ends(evidence)
         self._groups(counting)
-        seen = self.summary.commits or self.summary.windows or self._given is not None
-        if self._options.groups and not seen:
+        if self._options.groups and self._is_empty():
             raise InputError(f"--group {' '.join(self._options.groups)}: no such group in it")
         self._rebalances()
         self._lag()
         self._whatif()
+
+    def _is_empty(self) -> bool:
+        summary = self.summary
+        found = summary.commits or summary.windows or summary.generations
+        return not found and self._given is None
 
     def _evidence(self, evidence: Evidence) -> None:
         spark, summary = self._spark, self.summary
@@ -312,12 +342,19 @@ class Stages:
             else:
                 self._tables.write_nothing(SERVERLOG)
             note.append(f"{summary.lines:,} lines about groups")
+            if self._sampled is None:
+                self._tables.write_nothing(SAMPLES)
+            else:
+                self._tables.write(SAMPLES, self._sampled.samples())
 
     def _ends(self, evidence: Evidence) -> None:
         """Samples of ends: those that were given, and what a cluster says of what was committed."""
         tables, spark, summary = self._tables, self._spark, self.summary
         with stage(self._progress, Stage.ENDS) as note:
             samples = ingest.ends(spark, evidence.ends).distinct() if evidence.ends else None
+            if self._sampled is not None:
+                asked = self._sampled.ends()
+                samples = asked if samples is None else samples.unionByName(asked)
             if evidence.cluster is not None and evidence.cluster.lookups:
                 summary.looked = self._look_up(evidence.cluster)
                 note.append(f"{summary.looked.made:,} look-ups")
@@ -375,7 +412,11 @@ class Stages:
             )
             summary = self.summary
             summary.records = counts["rows"]
-            summary.first, summary.last = counts["first"], counts["last"]
+            times: list[int | None] = [counts["first"], counts["last"]]
+            if summary.polled is not None:
+                times += [summary.polled.first, summary.polled.last]
+            known = [at for at in times if at is not None]
+            summary.first, summary.last = min(known, default=None), max(known, default=None)
             what = "damaged batches"
             if self._redaction is not None:
                 what += ", and records that could not be redacted"
@@ -394,8 +435,8 @@ class Stages:
         if self._found.pieces:
             own = ingest.journal(self._spark, self._found, self._redaction)
             every = ingest.together(every, own)
-        if self._options.groups or self._until is not None:
-            # a cluster is read once, whatever it is needed for
+        if self._options.groups or self._until is not None or self._redaction is not None:
+            # bronze has not all of it, and a cluster is read once, whatever it is needed for
             every = self._whole = self._tables.keep(self._spark, "journal", every)
         return every
 
@@ -413,7 +454,11 @@ class Stages:
     def _commits(self, counting: DataFrame) -> None:
         with stage(self._progress, Stage.COMMITS) as note:
             place = "concat('partition ', journal_partition, ' offset ', journal_offset, ':')"
-            counts = self._tables.write(COMMITS, decode.commits(counting), **_bad(place))
+            found = decode.commits(counting)
+            if self._sampled is not None:
+                sampled = self._sampled.commits(self._besides(counting))
+                found = found.unionByName(sampled, allowMissingColumns=True)
+            counts = self._tables.write(COMMITS, found, **_bad(place))
             self.summary.commits = counts["rows"]
             self._problems("records of offsets", counts)
             note.append(f"{self.summary.commits:,} commits")
@@ -423,7 +468,11 @@ class Stages:
         with stage(self._progress, Stage.GROUPS) as note:
             for topic_id, topic in decode.topic_names(self._namers()).items():
                 self.names[topic_id] = max(topic, self.names.get(topic_id, topic))
-            found = tables.keep(spark, "timelines", decode.timelines(counting, self.names))
+            read = decode.timelines(counting, self.names)
+            if self._sampled is not None:
+                samples = tables.read(spark, SAMPLES)
+                read = read.unionByName(sample.timelines(samples, self._besides(counting)))
+            found = tables.keep(spark, "timelines", read)
             made = found.where("generation is not null").select("generation.*")
             owners = found.where("owner is not null").select("owner.*")
             self.summary.generations, _ = tables.write_all(
@@ -431,11 +480,17 @@ class Stages:
             )
             self._rest(found)
             groups = len(self.summary.windows)
+            if self.summary.polled is not None:
+                groups += len(self.summary.polled.groups)
             note.append(f"{self.summary.generations:,} generations of {groups:,} groups")
+
+    def _besides(self, counting: DataFrame) -> DataFrame | None:
+        """The journal, where there is one: it comes before what was sampled."""
+        return counting if self._found.pieces or self._live is not None else None
 
     def _namers(self) -> DataFrame:
         """Commits that tell which topic has which id: those of other groups do, too."""
-        if not self._options.groups:
+        if not self._options.groups or self._sampled is not None:
             return self._tables.read(self._spark, COMMITS)
         every = self._whole
         if every is None:

@@ -38,7 +38,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
 
-from rota.errors import InputError, Unreachable
+from rota import errors
+from rota.errors import InputError, RotaError, Unreachable
 from rota.pipeline import layer, schema
 from rota.pipeline.layer import Layers
 from rota.tables import (
@@ -309,7 +310,18 @@ def failures(where: Path) -> Iterator[None]:
         for words, number in _FAILURES.items():
             if words in said:
                 raise OSError(number, os.strerror(number), str(where)) from error
-        raise SparkFailed(root(said)) from error
+        line = root(said)
+        raise (_ours_again(line) or SparkFailed(line)) from error
+
+
+def _ours_again(line: str) -> RotaError | None:
+    """An error of Rota's that was raised in a task or by Spark's planner: there it becomes text."""
+    kind, _, text = line.partition(": ")
+    found = getattr(errors, kind.removeprefix("rota.errors."), None)
+    if not kind.startswith("rota.errors.") or not isinstance(found, type):
+        return None
+    # what a broker refuses is then no fault of the command line: it was allowed a moment ago
+    return InputError(text) if issubclass(found, InputError) else Unreachable(text)
 
 
 def root(said: str) -> str:

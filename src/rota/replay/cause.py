@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from rota.replay import inferred, stated
 from rota.replay.commit import Commits
-from rota.replay.fact import Explanation, LogLine, Step
+from rota.replay.fact import Explanation, Generation, Kind, LogLine, Step
 
 __all__ = ["Commits", "explain"]
 
@@ -22,4 +22,10 @@ def explain(step: Step, commits: Commits, lines: Sequence[LogLine] = ()) -> Expl
     ``commits`` are those of the group, ``lines`` the broker's about it in the order of its log: by
     time, and as they stood in the file where times are equal.
     """
-    return stated.explain(step, commits, lines) or inferred.explain(step, commits)
+    found = stated.explain(step, commits, lines) if _is_numbered(step.after) else None
+    return found or inferred.explain(step, commits)
+
+
+def _is_numbered(generation: Generation) -> bool:
+    """Lines are found by their numbers, which samples of a classic group do not tell."""
+    return not generation.sampled or generation.kind is Kind.CONSUMER

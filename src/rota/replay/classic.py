@@ -53,14 +53,15 @@ class Classic:
             protocol_type=entry.protocol_type,
             strategy=entry.protocol,
             leader=entry.leader,
-            members=self._members(entry),
+            members=self.members(entry),
         )
         course.add(generation)
         course.ledger.keep({member.member_id for member in generation.members}, written.at)
         for member in generation.members:
             course.ledger.hold(member, member.assigned, written.at, entry.generation)
 
-    def _members(self, entry: GroupSaved) -> tuple[GenerationMember, ...]:
+    def members(self, entry: GroupSaved) -> tuple[GenerationMember, ...]:
+        """Who is in a generation, by id, with what their bytes say."""
         saved = sorted(entry.members, key=lambda member: member.member_id)
         if entry.protocol_type != CONSUMER:
             return tuple(_member(one) for one in saved)

@@ -50,6 +50,8 @@ class Mark(enum.StrEnum):
     """The last member is gone."""
     FORGOTTEN = "forgotten"
     """The group was deleted: no rebalance in itself."""
+    FOUND = "found"
+    """What was there when the group was sampled first: no rebalance that was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,8 @@ class Generation:
     the other kind took the place of the empty group: its numbers begin anew. A conversion with
     members is the same life."""
     generation: int
-    """Of a consumer group: the epoch."""
+    """Of a consumer group: the epoch. Of a classic one that was sampled, whose numbers are not
+    told: which change it was, from 0."""
     mark: Mark
     at: int
     """The record's timestamp."""
@@ -103,6 +106,8 @@ class Generation:
     leader: str | None = None
     members: tuple[GenerationMember, ...] = ()
     sampled: bool = False
+    not_before: int | None = None
+    """Sampled: the last time that the group was at rest without it; None: not known."""
 
 
 class Cause(enum.StrEnum):

@@ -102,10 +102,10 @@ class _Case:
     @property
     def gap(self) -> str | None:
         """Why it is not known what led from one to the other."""
-        if ahead(self.first.generation, self.before.generation) != 1:
-            return "generations in between were not saved"
         if self.before.sampled or self.first.sampled:
             return "what happened between two samples is not known"
+        if ahead(self.first.generation, self.before.generation) != 1:
+            return "generations in between were not saved"
         if self.differs.due:
             return "another round was to follow anyway"
         if self.differs.astray:
@@ -231,6 +231,8 @@ def _start(step: Step, case: _Case | None) -> tuple[int | None, int]:
     still at rest; only those who are gone had not gone yet when they committed.
     """
     until = _joined(step.rounds[0])
+    if step.rounds[0].sampled:
+        return step.rounds[0].not_before, until
     if step.after.kind is Kind.CONSUMER and not step.unseen:
         return until, until  # the epoch's own entry
     if case is None:

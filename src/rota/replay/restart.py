@@ -34,7 +34,7 @@ class Event(NamedTuple):
     generation: Generation
     """What the group was after it."""
     step: Step | None
-    """None: not a rebalance, a static member came back."""
+    """None: not a rebalance, a static member came back, or the group was sampled first."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -43,12 +43,12 @@ class Event(NamedTuple):
 
 
 def events(generations: Sequence[Generation], steps: Iterable[Step]) -> list[Event]:
-    """Every rebalance, and every return of a static member between them."""
+    """Every rebalance, every return of a static member between them, and where it began."""
     ends = {(step.after.life, step.after.offset): step for step in steps}
     found = []
     for generation in generations:
         step = ends.get((generation.life, generation.offset))
-        if step is not None or generation.mark is Mark.REPLACED:
+        if step is not None or generation.mark in {Mark.REPLACED, Mark.FOUND}:
             found.append(Event(generation, step))
     return found
 

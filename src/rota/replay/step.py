@@ -17,7 +17,8 @@ FIRST = {Kind.CLASSIC: 1, Kind.CONSUMER: 2}
 def steps(generations: Iterable[Generation]) -> list[Step]:
     """The rebalances of one group, from all of its generations in journal order.
 
-    A new group's empty entry, a static member's return, a conversion and a deletion are none. That
+    A new group's empty entry, a static member's return, a conversion, a deletion and what a first
+    sample finds are none. That
     the last member is gone is one, and so is each target that was computed for a consumer group.
     """
     walk = _Walk()
@@ -60,7 +61,7 @@ class _Walk:
                 self._open(generation)
                 self._rounds.append(generation)
                 self._stand(generation)
-            case Mark.REPLACED:
+            case Mark.REPLACED | Mark.FOUND:
                 self._stand(generation)
             case Mark.CONVERTED:
                 # who left at that moment is in the generation before it: that stays where it is;

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from rota.replay.fact import Generation, GenerationMember
+from rota.replay.fact import Generation, GenerationMember, Mark
 from rota.replay.restart import Causes, Event, Restart, gone_at
 from rota.replay.scene import Actor, Board, Scene, followed, without
 
@@ -36,6 +36,8 @@ class Turn(NamedTuple):
     on_the_way: tuple[Scene, ...] = ()
     """The group in earlier rounds of the same rebalance, where that was another: a cooperative one
     may meet with others between its rounds."""
+    is_start: bool = False
+    """No rebalance: where the evidence finds the group, for what follows to begin from."""
 
 
 class Place(NamedTuple):
@@ -80,7 +82,10 @@ def dynamic(history: Sequence[Place], board: Board) -> list[Turn]:
     life = -1
     for (generation, step), now, earlier in history:
         afresh = generation.life != life
-        if step is None and not afresh:
+        if generation.mark is Mark.FOUND:
+            life = generation.life
+            turns.append(_start(generation, _cast(board, generation.members, now)))
+        elif step is None and not afresh:
             ids = {member.member_id for member in generation.members}
             stayed = tuple(member for member in here if member.member_id in ids)
             if len(stayed) < len(here):
@@ -101,6 +106,11 @@ def dynamic(history: Sequence[Place], board: Board) -> list[Turn]:
 
 def _turn(generation: Generation, at: int, scene: Scene) -> Turn:
     return Turn(generation.life, generation.generation, at, scene)
+
+
+def _start(generation: Generation, scene: Scene) -> Turn:
+    turn = _turn(generation, generation.at, scene)
+    return turn._replace(afresh=True, is_start=True)
 
 
 def _met(scenes: Iterable[Scene], last: Scene) -> tuple[Scene, ...]:
@@ -232,6 +242,10 @@ class _Static:
         for member_id in sorted(now):
             self._arrive(now[member_id])
         self._counts = place.counts
+        if generation.mark is Mark.FOUND:
+            self._scene, self._afresh = self._current(), False
+            self.turns.append(_start(generation, self._scene))
+            return
         if step is None:  # back with other topics it is a rebalance, but the next one
             return
         scene = self._current()

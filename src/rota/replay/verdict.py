@@ -190,7 +190,7 @@ class Subscriptions:
         self._topics: list[Collection[str] | None] = []
         for generation in generations:
             match generation.mark:
-                case Mark.SETTLED | Mark.REPLACED | Mark.CONVERTED:
+                case Mark.SETTLED | Mark.REPLACED | Mark.CONVERTED | Mark.FOUND:
                     now = _topics(generation)
                 case Mark.CREATED | Mark.FORGOTTEN:
                     now = None

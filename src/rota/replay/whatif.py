@@ -142,6 +142,8 @@ def _carried(
         if scene is not None and happens:
             last, counted = rebalance((*turn.on_the_way, scene), owners, place)
             owners = last.owners
+        if turn.is_start:
+            continue
         yield WhatIf(
             group=group,
             life=turn.life,

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rota.spark.committer import Committer, commit_to_group
+
+__all__ = ["Committer", "commit_to_group", "register"]
+
 
 def register(spark: SparkSession) -> None:
     """Makes ``spark.read.format("rota")`` and ``spark.readStream.format("rota")`` known.
@@ -37,3 +41,13 @@ def _parallelism(spark: SparkSession) -> int:
         return int(spark.sparkContext.defaultParallelism)
     # over Spark Connect there is no context to ask; a range has a partition for each
     return int(every.select(fn.max(fn.spark_partition_id())).collect()[0][0]) + 1
+
+
+if not TYPE_CHECKING:  # a type checker knows the names above, and no others
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module 'rota.spark' has no attribute {name!r}")
+        from rota.spark import committer  # noqa: PLC0415 as above
+
+        return getattr(committer, name)

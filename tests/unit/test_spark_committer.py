@@ -1,0 +1,319 @@
+"""What a finished batch says, whose topics are whose, and what a checkpoint has; without Spark."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.listener import QueryProgressEvent
+
+from rota.errors import FormatError, InputError
+from rota.model.topic import TopicPartition
+from rota.spark import checkpoint, committer
+from rota.spark.ledger import Conflict, Ledger
+from rota.spark.progress import Finished, finished, lowest, offsets_of
+
+OWN = "KafkaV2[Subscribe[orders]]"
+PYTHON = (
+    "org.apache.spark.sql.execution.datasources.v2.python."
+    "PythonMicroBatchStreamWithAdmissionControl@6a9a11f7"
+)
+ORDERS, RETURNS = TopicPartition("orders", 0), TopicPartition("returns", 3)
+QUERY, RUN = uuid.uuid4(), uuid.uuid4()
+
+
+def progress(*sources: tuple[str, object], batch: int = 7, **times: int) -> Any:
+    """As Spark tells it; by default of a batch that is in the commit log."""
+    rates = {"inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0, "metrics": {}}
+    told = {
+        "id": str(QUERY),
+        "runId": str(RUN),
+        "name": "bills",
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "batchId": batch,
+        "batchDuration": 5,
+        "durationMs": times or {"addBatch": 3, "commitOffsets": 1},
+        "stateOperators": [],
+        "sources": [
+            {
+                "description": description,
+                "startOffset": None,
+                "endOffset": end if isinstance(end, str | None) else json.dumps(end),
+                "latestOffset": None,
+                "numInputRows": 1,
+                **rates,
+            }
+            for description, end in sources
+        ],
+        "sink": {"description": "noop", "numOutputRows": 1},
+    }
+    return QueryProgressEvent.fromJson({"progress": told}).progress
+
+
+class TestProgress:
+    @pytest.mark.parametrize("description", [OWN, PYTHON, "KafkaV1[Assign[orders-0]]"])
+    def test_a_finished_batch_tells_where_it_ends(self, description: str) -> None:
+        done = finished(progress((description, {"orders": {"0": 5, "1": 0}})))
+        assert done == Finished(
+            query=str(QUERY),
+            run=str(RUN),
+            batch=7,
+            offsets={ORDERS: 5, TopicPartition("orders", 1): 0},
+        )
+
+    def test_two_sources_are_one_and_the_lower_offset_counts(self) -> None:
+        done = finished(
+            progress(
+                (OWN, {"orders": {"0": 5}}),
+                ("RateStreamV2[rowsPerSecond=1]", "17"),
+                (PYTHON, {"orders": {"0": 4}, "returns": {"3": 9}}),
+            )
+        )
+        assert done is not None
+        assert done.offsets == {ORDERS: 4, RETURNS: 9}
+
+    @pytest.mark.parametrize(
+        ("description", "end"),
+        [
+            ("org.apache.spark.sql.eventhubs.EventHubsSource@1", {"orders": {"0": 5}}),
+            ("FileStreamSource[file:/in]", {"logOffset": 3}),
+            (PYTHON, {"logOffset": 3}),
+            (PYTHON, {"orders": {"first": 3}}),
+            (PYTHON, {"orders": {"0": "3"}}),
+            (PYTHON, {"orders": {"0": True}}),
+            (PYTHON, {"orders": {"\u0663": 3}}),
+            (PYTHON, ["orders"]),
+            (PYTHON, "no JSON"),
+            (PYTHON, None),
+            (PYTHON, {}),
+        ],
+    )
+    def test_other_sources_tell_nothing(self, description: str, end: object) -> None:
+        assert finished(progress((description, end))) is None
+
+    def test_a_trigger_without_a_batch_tells_nothing(self) -> None:
+        assert finished(progress((OWN, {"orders": {"0": 5}}), triggerExecution=2)) is None
+
+    def test_numbers_below_0_are_no_offsets(self) -> None:
+        assert offsets_of('{"orders": {"0": -1, "1": 2}}') == {TopicPartition("orders", 1): 2}
+
+    @given(
+        st.lists(
+            st.dictionaries(
+                st.builds(TopicPartition, st.sampled_from("ab"), st.integers(0, 2)),
+                st.integers(0, 9),
+            )
+        )
+    )
+    def test_together_they_are_never_ahead_of_any(
+        self, several: list[dict[TopicPartition, int]]
+    ) -> None:
+        merged = lowest(several)
+        assert set(merged) == {place for each in several for place in each}
+        for place, offset in merged.items():
+            assert offset == min(each[place] for each in several if place in each)
+
+
+def done(query: str, run: str, batch: int, **offsets: int) -> Finished:
+    at = {TopicPartition(topic, 0): offset for topic, offset in offsets.items()}
+    return Finished(query=query, run=run, batch=batch, offsets=at)
+
+
+def target(ledger: Ledger) -> dict[str, int]:
+    return {place.topic: offset for place, offset in ledger.target().items()}
+
+
+class TestLedger:
+    def test_the_newest_batch_of_a_run_counts(self) -> None:
+        ledger = Ledger()
+        ledger.started("q", "1")
+        assert ledger.finished(done("q", "1", 4, a=40)) == []
+        assert ledger.finished(done("q", "1", 3, a=30)) is None
+        assert ledger.finished(done("q", "1", 4, a=40)) is None
+        assert target(ledger) == {"a": 40}
+
+    def test_a_new_run_may_begin_lower(self) -> None:
+        ledger = Ledger()
+        ledger.finished(done("q", "1", 4, a=40))
+        ledger.started("q", "2")
+        assert ledger.finished(done("q", "2", 1, a=10)) == []
+        assert target(ledger) == {"a": 10}
+
+    def test_last_words_of_a_run_may_come_late_but_not_too_late(self) -> None:
+        ledger = Ledger()
+        ledger.started("q", "1")
+        ledger.finished(done("q", "1", 4, a=40))
+        ledger.started("q", "2")
+        assert ledger.finished(done("q", "1", 5, a=50)) == []
+        ledger.finished(done("q", "2", 5, a=50))
+        assert ledger.finished(done("q", "1", 6, a=60)) is None
+        assert target(ledger) == {"a": 50}
+
+    def test_what_a_checkpoint_had_before_the_start_gives_way_to_the_run(self) -> None:
+        ledger = Ledger()
+        ledger.finished(done("q", "", 4, a=40))
+        assert target(ledger) == {"a": 40}
+        ledger.started("q", "1")
+        ledger.finished(done("q", "1", 0, a=5))
+        assert target(ledger) == {"a": 5}
+
+    def test_a_checkpoint_that_never_ran_holds_no_topic(self) -> None:
+        ledger = Ledger()
+        ledger.finished(done("old", "", 4, a=40))
+        ledger.started("new", "1")
+        assert ledger.finished(done("new", "1", 0, a=5)) == []
+        assert target(ledger) == {"a": 5}
+
+    def test_a_topic_is_the_first_ones_until_it_ends(self) -> None:
+        ledger = Ledger()
+        for query in ("first", "second"):
+            ledger.started(query, query)
+        ledger.finished(done("first", "first", 0, a=5))
+        conflict = Conflict("a", query="second", owner="first")
+        assert ledger.finished(done("second", "second", 0, a=9, b=1)) == [conflict]
+        assert target(ledger) == {"a": 5, "b": 1}
+        ledger.ended("first", "first")
+        assert target(ledger) == {"a": 5, "b": 1}
+        assert ledger.finished(done("second", "second", 1, a=10, b=2)) == []
+        assert target(ledger) == {"a": 10, "b": 2}
+
+    def test_the_end_of_an_earlier_run_frees_nothing(self) -> None:
+        ledger = Ledger()
+        ledger.started("q", "1")
+        ledger.finished(done("q", "1", 0, a=5))
+        ledger.started("q", "2")
+        ledger.ended("q", "1")
+        ledger.started("other", "1")
+        assert ledger.finished(done("other", "1", 0, a=9))
+        assert target(ledger) == {"a": 5}
+
+    def test_a_topic_that_is_not_read_any_more_is_left_alone(self) -> None:
+        ledger = Ledger()
+        ledger.finished(done("q", "1", 0, a=5, b=5))
+        ledger.finished(done("q", "1", 1, a=6))
+        assert target(ledger) == {"a": 6}
+
+
+def write_batch(root: Path, batch: int, version: str, *lines: str, commit: bool = True) -> None:
+    for folder in ("offsets", "commits"):
+        (root / folder).mkdir(exist_ok=True)
+    head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": {}})
+    (root / "offsets" / str(batch)).write_text("\n".join([version, head, *lines]))
+    if commit:
+        (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+class TestCheckpoint:
+    def test_the_last_batch_in_the_commit_log_counts(self, tmp_path: Path) -> None:
+        for batch in (9, 10):
+            write_batch(tmp_path, batch, "v1", f'{{"orders": {{"0": {batch}}}}}', "-", "17")
+        write_batch(tmp_path, 11, "v1", '{"orders": {"0": 11}}', "-", "17", commit=False)
+        (tmp_path / "commits" / ".11.crc").touch()
+        (tmp_path / "commits" / ".12.1f2e.tmp").touch()
+        assert checkpoint.last_finished(checkpoint.Local(tmp_path)) == (10, {ORDERS: 10})
+
+    def test_sources_may_have_names(self, tmp_path: Path) -> None:
+        write_batch(
+            tmp_path, 0, "v2", 'a_1:{"orders": {"0": 5}}', "b:17", 'c:{"returns": {"3": 1}}', "d:-"
+        )
+        found = checkpoint.last_finished(checkpoint.Local(tmp_path))
+        assert found == (0, {ORDERS: 5, RETURNS: 1})
+
+    def test_nothing_is_there_yet(self, tmp_path: Path) -> None:
+        nowhere = checkpoint.Local(tmp_path / "none")
+        assert checkpoint.last_finished(nowhere) is None
+        assert checkpoint.owner(nowhere) is None
+
+    def test_it_says_whose_it_is(self, tmp_path: Path) -> None:
+        (tmp_path / "metadata").write_text('{"id":"6b2d7867-b625-40d0-b0ab-1997c36c7c19"}')
+        owner = checkpoint.owner(checkpoint.Local(tmp_path))
+        assert owner == "6b2d7867-b625-40d0-b0ab-1997c36c7c19"
+
+    @pytest.mark.parametrize("text", ["", "{}", "[]", "no"])
+    def test_a_broken_one_says_so(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "metadata").write_text(text)
+        with pytest.raises(FormatError, match="metadata"):
+            checkpoint.owner(checkpoint.Local(tmp_path))
+        with pytest.raises(FormatError, match="version"):
+            checkpoint.ends(text)
+
+    def test_a_commit_without_its_offsets_says_so(self, tmp_path: Path) -> None:
+        write_batch(tmp_path, 3, "v1")
+        (tmp_path / "offsets" / "3").unlink()
+        with pytest.raises(FormatError, match="offsets/3"):
+            checkpoint.last_finished(checkpoint.Local(tmp_path))
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        "kafka",
+        [
+            {"bootstrap.servers": "host:9092"},
+            {"kafka.bootstrap.servers": "host:9092"},
+            {"Kafka.Bootstrap.Servers": "host:9092", "subscribePattern": "a.*", "SLOTS": "3"},
+            {"kafka.bootstrap.servers": "host:9092", "bootstrap.servers": "host:9092"},
+            {"kafka.bootstrap.servers": "host:9092", "kafka.group.id": "reader"},
+        ],
+    )
+    def test_a_readers_options_will_do(self, kafka: Mapping[str, str]) -> None:
+        config = committer.config("billing", kafka)
+        assert [str(each) for each in config.bootstrap] == ["host:9092"]
+        assert config.client_id == "rota-spark-billing"
+
+    def test_a_jaas_line_is_understood(self) -> None:
+        line = (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            'username="alice" password="secret";'
+        )
+        login = committer.config(
+            "billing",
+            {
+                "kafka.bootstrap.servers": "host:9092",
+                "kafka.security.protocol": "SASL_PLAINTEXT",
+                "kafka.sasl.mechanism": "PLAIN",
+                "kafka.sasl.jaas.config": line,
+            },
+        ).login
+        assert login is not None
+        assert "alice" in repr(login)
+
+    @pytest.mark.parametrize(
+        ("kafka", "said"),
+        [
+            ({}, "bootstrap.servers is needed"),
+            ({"subscribe": "orders"}, "bootstrap.servers is needed"),
+            ({"bootstrap.servers": "a:1", "kafka.bootstrap.servers": "b:1"}, "twice"),
+            ({"bootstrap.servers": "a:1", "kafka.sasl.mechansim": "PLAIN"}, "sasl.mechanism"),
+            ({"bootstrap.servers": "a:1", "subscrib": "orders"}, "subscrib"),
+            ("host:9092", "mapping"),
+        ],
+    )
+    def test_wrong_ones_are_named(self, kafka: Any, said: str) -> None:
+        with pytest.raises(InputError, match=said):
+            committer.config("billing", kafka)
+
+    @pytest.mark.parametrize("group", ["", None, 5])
+    def test_a_group_needs_a_name(self, group: Any) -> None:
+        kafka = {"bootstrap.servers": "host:9092"}
+        with pytest.raises(InputError, match="group_id"):
+            committer.commit_to_group(None, group_id=group, kafka=kafka)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("query", ["", 5, ["bills"]])
+    def test_a_query_is_a_name_or_a_query(self, query: Any) -> None:
+        kafka = {"bootstrap.servers": "host:9092"}
+        with pytest.raises(InputError, match="query"):
+            committer.commit_to_group(
+                None,  # type: ignore[arg-type]
+                group_id="billing",
+                kafka=kafka,
+                query=query,
+            )
