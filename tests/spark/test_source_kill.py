@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import rota
-
-pytest.importorskip("pyspark")
+from tests.spark.held import PATIENCE, Held
 
 SCRIPT = textwrap.dedent(
     """
@@ -22,7 +24,7 @@ SCRIPT = textwrap.dedent(
     import rota.spark
     from rota.pipeline.session import session
 
-    servers, sink, folder, when = sys.argv[1:]
+    servers, start, folder, when = sys.argv[1:]
     group = os.getpgid(0)
 
     def kill():
@@ -32,11 +34,6 @@ SCRIPT = textwrap.dedent(
         while not Path(folder, when).exists():
             time.sleep(0.0005)
         kill()
-
-    def in_the_middle(batches):
-        for each in batches:
-            yield each
-            kill()
 
     def write(rows, number):
         if when == f"before {number}":
@@ -51,65 +48,84 @@ SCRIPT = textwrap.dedent(
             spark.readStream.format("rota")
             .option("kafka.bootstrap.servers", servers)
             .option("subscribe", "t")
-            .option("startingOffsets", "latest")
+            .option("startingOffsets", start)
             .option("maxOffsetsPerTrigger", 60)
             .option("kafka.max.partition.fetch.bytes", 300)
             .load()
             .selectExpr("partition", "offset", "CAST(value AS STRING) AS value")
         )
-        if when == "read":
-            rows = rows.mapInArrow(in_the_middle, rows.schema)
         writing = rows.writeStream.option("checkpointLocation", f"{folder}/checkpoint")
         writing = writing.trigger(availableNow=True)
         if "/" in when:
             threading.Thread(target=watch, daemon=True).start()
-        if sink == "parquet":
+        if start == "latest":
             query = writing.format("parquet").start(f"{folder}/out")
         else:
             query = writing.foreachBatch(write).start()
         query.awaitTermination()
     """
 )
-PATIENCE = 300
-FILES = ("checkpoint/offsets/0", "checkpoint/offsets/1", "read", "out/_spark_metadata/2")
-CALLS = ("before 1", "read", "after 2", "before 3")
 
 
-def ran(servers: str, sink: str, folder: Path, when: str) -> None:
-    """The query until it has read all, or is killed."""
-    command = [sys.executable, "-c", SCRIPT, servers, sink, str(folder), when]
+def ran(servers: str, start: str, folder: Path, when: str = "", held: Held | None = None) -> None:
+    """The query until it has read all, or kills itself, or is killed because it reads."""
+    command = [sys.executable, "-c", SCRIPT, servers, start, str(folder), when]
     said = folder / "said.txt"
     with said.open("w") as file:  # not a pipe: workers that outlive the driver would hold it open
-        done = subprocess.run(
-            command, stdout=file, stderr=file, start_new_session=True, timeout=PATIENCE, check=False
-        )
-    assert done.returncode == (-9 if when else 0), said.read_text()[-2000:]
+        query = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+    try:
+        if held is not None:
+            held.wait()
+            os.killpg(query.pid, signal.SIGKILL)
+        code = query.wait(PATIENCE)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(query.pid, signal.SIGKILL)
+    assert code == (-9 if when or held else 0), said.read_text()[-2000:]
 
 
-@pytest.mark.parametrize(
-    ("sink", "kills"),
-    [("parquet", FILES), pytest.param("each batch", CALLS, marks=pytest.mark.nightly)],
-)
-def test_every_row_is_there_once(
-    spark: SparkSession, tmp_path: Path, sink: str, kills: tuple[str, ...]
-) -> None:
+def fill(broker: rota.Broker) -> None:
+    for row in range(240):
+        broker.produce("t", f"{row}", partition=row % 2)
+
+
+def found(spark: SparkSession, folder: Path) -> list[tuple[int, int, str]]:
+    rows = spark.read.parquet(str(folder / "out")).collect()
+    return sorted((row.partition, row.offset, row.value) for row in rows)
+
+
+def expected(before: int) -> list[tuple[int, int, str]]:
+    return sorted((row % 2, before + row // 2, f"{row}") for row in range(240))
+
+
+def test_files_have_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Killed when it has noted where it begins, while it reads, and before it notes that a batch
+    is written."""
     with rota.Broker() as broker:
+        servers = broker.bootstrap_servers
         broker.create_topic("t", 2)
         for partition in range(2):
             broker.produce("t", "before", "the", "query", partition=partition)
-        if sink != "parquet":  # else it is killed while it notes where it begins
-            ran(broker.bootstrap_servers, sink, tmp_path, "")
-        for number, when in enumerate((*kills, "")):
-            ran(broker.bootstrap_servers, sink, tmp_path, when)
-            if not number:
-                for row in range(240):
-                    broker.produce("t", f"{row}", partition=row % 2)
-            if sink != "parquet" and when == kills[0]:
-                continue
-    found = spark.read.parquet(str(tmp_path / "out")).orderBy("partition", "offset").collect()
-    places = [(row.partition, row.offset, row.value) for row in found]
-    assert places == [(row % 2, 3 + row // 2, f"{row}") for row in sorted(range(240), key=_place)]
+        ran(servers, "latest", tmp_path, "checkpoint/offsets/0")
+        fill(broker)
+        ran(servers, "latest", tmp_path, held=Held(broker, 5))
+        broker.heal()
+        ran(servers, "latest", tmp_path, "out/_spark_metadata/2")
+        ran(servers, "latest", tmp_path)
+    assert found(spark, tmp_path) == expected(3)
 
 
-def _place(row: int) -> tuple[int, int]:
-    return row % 2, row // 2
+@pytest.mark.nightly
+def test_batches_that_are_written_again_have_the_same_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with rota.Broker() as broker:
+        servers = broker.bootstrap_servers
+        broker.create_topic("t", 2)
+        fill(broker)
+        ran(servers, "earliest", tmp_path, "before 0")
+        ran(servers, "earliest", tmp_path, held=Held(broker, 30))
+        broker.heal()
+        for when in ("after 1", "before 3", ""):
+            ran(servers, "earliest", tmp_path, when)
+    assert found(spark, tmp_path) == expected(0)

@@ -74,4 +74,4 @@ def _check_columns(given: StructType, options: Options) -> None:
 
 def _warn(warnings: tuple[str, ...]) -> None:
     for each in warnings:
-        LOGGER.warning("%s", each)
+        LOGGER.warning('format("rota"): %s', each)
