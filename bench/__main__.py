@@ -40,6 +40,7 @@ BENCHMARKS: Mapping[str, str] = MappingProxyType(
         "U": "broker_connections",
         "V": "broker_restart",
         "W": "consumer",
+        "X": "spark_source",
         "Y": "follow",
     }
 )

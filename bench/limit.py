@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bench.measure import Taken
-from bench.peer import AIOKAFKA, CONFLUENT, FRANZ_GO, JAVA, KAFKA, KAFKA_PYTHON
+from bench.peer import (
+    AIOKAFKA,
+    CONFLUENT,
+    FRANZ_GO,
+    JAVA,
+    KAFKA,
+    KAFKA_PYTHON,
+    SPARK,
+    SPARK_TUNED,
+)
 
 MIB = 1024 * 1024
 
@@ -107,6 +116,14 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "consumer-batch": Limit(ratio=1, of=(KAFKA_PYTHON, AIOKAFKA, CONFLUENT), mib=100),
         "consumer-first": Limit(ratio=1, of=(CONFLUENT,)),
         "consumer-idle": Limit(seconds=0.01),
+        "source-small": Limit(ratio=1 / 2.5, of=(SPARK,), mib=500),
+        "source-small-tuned": Limit(ratio=1, of=(SPARK_TUNED,)),
+        "source-large": Limit(ratio=1 / 2.5, of=(SPARK,), mib=500),
+        "source-large-tuned": Limit(ratio=1 / 0.95, of=(SPARK_TUNED,)),
+        "source-stream": Limit(ratio=1 / 1.2, of=(SPARK,), mib=500),
+        "source-stream-tuned": Limit(),  # for comparison
+        "source-cpu": Limit(ratio=1, of=(SPARK,)),
+        "source-lookup": Limit(seconds=5),
         "broker-recovery": Limit(seconds=2),  # 100 MiB behind the recovery point
     }
 )

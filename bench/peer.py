@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tests.java import broker, launcher
+from tests.spark.beside import environment as beside
 
 from bench.measure import Taken
 
@@ -21,6 +22,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 JAVA, FRANZ_GO, KAFKA_PYTHON, KAFKA = "Java", "franz-go", "kafka-python", "Kafka"
 AIOKAFKA, CONFLUENT = "aiokafka", "confluent-kafka"
+SPARK, SPARK_TUNED = "Spark's own", "Spark's own, tuned"
 HEAP = "4g"
 HANGS = 3_600
 """Seconds after which a peer that does not stop by itself is ended."""
@@ -137,6 +139,12 @@ def kafka() -> Peer:
     return Peer(KAFKA, f"broker {jar.stem}", ())
 
 
+def spark(name: str) -> Peer:
+    """Spark's own Kafka source; it runs in Spark, not as a program."""
+    version = f"spark-sql-kafka-0-10 {beside.PYSPARK}"
+    return Peer(name, version, ())
+
+
 PEERS: Mapping[str, Callable[[], Peer]] = MappingProxyType(
     {
         JAVA: functools.cache(java),
@@ -145,5 +153,7 @@ PEERS: Mapping[str, Callable[[], Peer]] = MappingProxyType(
         AIOKAFKA: functools.partial(client, AIOKAFKA),
         CONFLUENT: functools.partial(client, CONFLUENT),
         KAFKA: functools.cache(kafka),
+        SPARK: functools.partial(spark, SPARK),
+        SPARK_TUNED: functools.partial(spark, SPARK_TUNED),
     }
 )

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def main() -> None:
     taken: dict[str, list[dict[str, float]]] = {name: [] for name in asked["variants"]}
     for number in range(asked["warm"] + asked["rounds"]):
         for name, variant in asked["variants"].items():
-            found = measured(lambda variant=variant: run(spark, asked, variant))
+            found = measured(partial(run, spark, asked, variant))
             if number >= asked["warm"]:
                 taken[name].append(found)
     print(json.dumps({"taken": taken, "peak": peak()}), flush=True)

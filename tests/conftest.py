@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 # cases are no test modules: their assertions must be told to speak, before anybody imports them
 for case in ("admin", "group", "record", "security", "tool"):
     pytest.register_assert_rewrite(f"tests.interop.{case}_case")
+pytest.register_assert_rewrite("tests.spark.beside.stage")
 
 quiet = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=30, deadline=None, suppress_health_check=quiet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,17 @@ def rows(out: Path, table: Table) -> list[Row]:
     names = [column.name for column in table.columns]
     found: list[Row] = parquet.read_table(out / table.name).select(names).to_pylist()
     return sorted(found, key=lambda row: [str(row[name]) for name in table.key] + [repr(row)])
+
+
+def check_table(ran: Ran, table: Table) -> None:
+    """It has rows, with all that they must have, and each once."""
+    found = ran.rows(table)
+    assert found, table.name
+    required = [column.name for column in table.columns if column.required]
+    for row in found:
+        assert all(row[name] is not None for name in required), (table.name, row)
+    keys = Counter(tuple(row[name] for name in table.key) for row in found)
+    assert keys.most_common(1)[0][1] == 1, (table.name, keys.most_common(1))
 
 
 def everything(out: Path, tables: Sequence[Table] = TABLES) -> dict[str, list[Row]]:

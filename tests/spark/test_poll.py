@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,17 @@ from pyarrow import parquet
 import rota
 from rota.errors import Unreachable
 from rota.pipeline import survey
-from rota.pipeline.poll import Gap, Poll, Polled, sample
+from rota.pipeline.poll import Poll, Polled, sample
 from rota.pipeline.redact import Redaction
 from rota.pipeline.spool import path
 from rota.tables import COMMITS, ENDS, SAMPLES, Table
+from tests.polling import Script, poll
 from tests.unit.client_room import client, run
 from tests.unit.seated_group import WAITING, Seat, commit, knocking, seat
 
 EVERY = 0.01
 AWAY: dict[str, Any] = {"timeout": 1.0}
 """A broker that is away is waited for so many seconds."""
-Act = Callable[[], object]
 
 
 @pytest.fixture
@@ -32,29 +32,6 @@ def broker(tmp_path: Path) -> Iterator[rota.Broker]:
     with rota.Broker(tmp_path / "broker", config=WAITING) as running:
         running.create_topic("orders", 2)
         yield running
-
-
-class Script:
-    """Acts when a round is done; after the last one Ctrl-C is pressed."""
-
-    def __init__(self, *acts: Act, lost: Act | None = None) -> None:
-        self._acts = list(acts)
-        self._lost = lost
-        self.told: list[str] = []
-
-    def round(self, polled: Polled) -> None:
-        if self._acts:
-            self._acts.pop(0)()
-        else:
-            signal.raise_signal(signal.SIGINT)
-
-    def lost(self, why: str) -> None:
-        self.told.append(f"lost: {why}")
-        if self._lost is not None:
-            self._lost()
-
-    def back(self, gap: Gap) -> None:
-        self.told.append("back")
 
 
 class Seen:
@@ -84,13 +61,8 @@ def sampled(
     redaction: Redaction | None = None,
     **fields: Any,
 ) -> Seen:
-    poll = Poll(every=EVERY, **fields)
-
-    async def ask() -> Polled:
-        async with client(broker.bootstrap_servers) as asking:
-            return await sample(asking, poll, folder / "seen", script, redaction)
-
-    return Seen(run(ask()))
+    plan = Poll(every=EVERY, **fields)
+    return Seen(poll(broker.bootstrap_servers, plan, folder / "seen", script, redaction))
 
 
 def billing(broker: rota.Broker, *names: str) -> list[str]:

@@ -14,9 +14,13 @@ from rota.cli.main import main
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import PySparkException
+
 from rota.errors import Unreachable
-from rota.pipeline import cluster
+from rota.pipeline import cluster, segment
 from rota.pipeline.cluster import Cluster, look
+from rota.pipeline.run import Back, Found, Options, window
+from rota.pipeline.store import failures
 from tests.spark.journal_folder import batch_of, commit, write
 
 JOURNAL = "__consumer_offsets"
@@ -199,3 +203,24 @@ def test_a_broker_that_dies_in_between_is_named(broker: rota.Broker) -> None:
     found = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}, timeout=0.5)
     with pytest.raises(Unreachable, match=broker.bootstrap_servers):
         look(found)
+
+
+def test_since_counts_back_from_now() -> None:
+    """The folder's records are of another time."""
+    live = cluster.Live(
+        cluster=Cluster(settings={}), begins={0: 0}, ends={0: 3}, size=None, at=1_800_000_000_000
+    )
+    found = Found(segments=segment.find([]), live=live)
+    since, until = window(Options(since=Back(3_600_000)), found.last)
+    assert since == 1_800_000_000_000 - 3_600_000
+    assert until is None
+
+
+def test_an_error_of_a_task_is_told_as_ones_own(tmp_path: Path) -> None:
+    said = """[PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):
+      File "peer.py", line 71, in connect
+        raise TimedOut(self.trouble) from self.problem
+    rota.errors.TimedOut: 127.0.0.1:1 of bootstrap.servers: the connection is refused
+     SQLSTATE: 38000"""
+    with pytest.raises(Unreachable, match="^127.0.0.1:1 of bootstrap.servers"), failures(tmp_path):
+        raise PySparkException(said)

@@ -15,6 +15,7 @@ from rich.status import Status
 
 from rota.cli.screen import count
 from rota.client.cluster import Client
+from rota.errors import InputError
 from rota.pipeline import poll, store
 from rota.pipeline.cluster import Cluster, asked
 from rota.pipeline.poll import Gap, Poll, Polled
@@ -34,6 +35,7 @@ def polled(
     top = store.checked(out)
     top.mkdir(parents=True, exist_ok=True)
     folder = top.absolute() / FOLDER
+    _check_times(options, args.poll_for)
     plan = Poll(
         every=args.poll / 1000,
         length=args.poll_for / 1000,
@@ -49,6 +51,18 @@ def polled(
         yield found
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_times(options: Options, length: int) -> None:
+    """Whether anything that is seen can be shown: it takes a while to find out otherwise.
+
+    :raises InputError: it cannot
+    """
+    now = int(time.time() * 1000)
+    if isinstance(options.until, int) and options.until <= now:
+        raise InputError("--until is in the past: --poll sees what happens from now on")
+    if isinstance(options.since, int) and options.since > now + length:
+        raise InputError("--since is later than the end of --poll")
 
 
 async def _sample(
@@ -91,6 +105,9 @@ class _Screen:
     def round(self, polled: Polled) -> None:
         """Shows what was seen so far."""
         self._told = polled
+        if polled.rounds == 1 and not polled.groups:
+            named = f" like {' or '.join(self._plan.groups)}" if self._plan.groups else ""
+            self._say(f"there is no group{named} yet; one is waited for")
         if self._status is not None:
             left = max(self._plan.length - (time.monotonic() - self._begun), 0)
             text = f"asking the groups, {written(round(left) * 1000)} to go: {_counted(polled)}"

@@ -40,11 +40,11 @@ examples:
       a live cluster; what will be read is said first
   rota run --bootstrap-servers host:9092 --since 6h --lookups 50000
       the last 6 hours; lag by up to 50,000 look-ups of log ends
+  rota run --bootstrap-servers host:9092 --poll 2s --for 1h --group 'billing-*'
+      what can be seen of some groups in an hour, by asking every 2 seconds
   rota run --bootstrap-servers host:9092 --follow
       goes on: a line for every round, and the tables with all that is new, until Ctrl-C; started
       again with the same --out it goes on where it was
-  rota run --bootstrap-servers host:9092 --poll 2s --for 1h --group 'billing-*'
-      what can be seen of some groups in an hour, by asking every 2 seconds
   rota run --segments /copy/of/kafka-logs
       all folders __consumer_offsets-N below it
   rota run --segments broker1/ broker2/ --server-log broker*/server.log* --log-zone +02:00
@@ -210,13 +210,9 @@ def _add_output(output: argparse._ArgumentGroup) -> None:
 def run(args: argparse.Namespace) -> bool:
     """Runs the pipeline and prints what it found."""
     live = args.bootstrap_servers is not None or args.command_config is not None
+    _check_poll(args, live=live)
     if not args.segments and not args.demo and not live:
         args.error(f"no journal to read. Evidence is, in any mix:\n{EVIDENCE}")
-    if args.poll is not None and not live:
-        args.error("--poll asks a cluster: it needs --bootstrap-servers")
-    if args.poll is None and args.poll_for is not None:
-        args.error("--for is for how long to --poll, which was not given")
-    args.poll_for = _long(LENGTH) if args.poll_for is None else args.poll_for
     if args.demo and (live or args.segments or args.server_log or args.ends):
         args.error(
             "--demo brings its own evidence: it does not go with --bootstrap-servers, --segments "
@@ -232,11 +228,22 @@ def run(args: argparse.Namespace) -> bool:
     return False
 
 
+def _check_poll(args: argparse.Namespace, *, live: bool) -> None:
+    """Polling needs a cluster, and a time."""
+    if args.poll is not None and not live:
+        args.error("--poll asks a live cluster: give --bootstrap-servers")
+    if args.poll is None and args.poll_for is not None:
+        args.error("--for tells how long to --poll, which is not given")
+    args.poll_for = _long(LENGTH) if args.poll_for is None else args.poll_for
+
+
 def _check_follow(args: argparse.Namespace, *, live: bool) -> None:
     """What does not go on cannot be followed."""
     if not live:
         args.error("--follow reads a live cluster: give --bootstrap-servers")
-    for option in ("segments", "poll", "until"):
+    if args.poll is not None:
+        args.error("--follow reads the journal as it grows, --poll does without it: give one")
+    for option in ("segments", "until"):
         if getattr(args, option):
             args.error(f"--follow goes on with a live cluster: it does not go with --{option}")
     if args.since is not None and args.since[0] == "back":

@@ -98,8 +98,9 @@ def _print_evidence(screen: Console, found: Summary) -> None:
             else "evidence: the journal is empty"
         )
         return
+    what = "samples" if found.polled and not found.records else count(found.records, "record")
     screen.print(
-        f"evidence: {count(found.records, 'record')} from {_time(found.first)} to "
+        f"evidence: {what} from {_time(found.first)} to "
         f"{_time(found.last)}; {count(found.commits, 'commit')}, "
         f"{count(found.generations, 'generation')}, {count(found.rebalances, 'rebalance')}"
     )

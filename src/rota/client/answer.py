@@ -58,6 +58,7 @@ def read(
             yield answer.batch(sound)
         if problem is not None:
             raise answer.error(problem, columns)
+        del columns, sound  # not while the next are decoded
 
 
 class _Answer:

@@ -122,7 +122,8 @@ def complete(rows: DataFrame, ends: Mapping[int, int]) -> dict[int, Edge]:
     order = Window.partitionBy("journal_partition").orderBy("journal_offset")
     before = fn.lag("journal_offset").over(order)
     place = fn.struct("journal_offset", fn.unix_millis("at").alias("at"))
-    whole = fn.coalesce(before + 1 == fn.col("journal_offset"), fn.lit(False))
+    # a record that cannot be redacted may be there twice
+    whole = fn.coalesce(before + 1 >= fn.col("journal_offset"), fn.lit(False))
     there = rows.where("journal_offset is not null")
     placed = there.select("journal_partition", place.alias("place"), whole.alias("whole"))
     found = placed.groupBy("journal_partition").agg(

@@ -73,7 +73,7 @@ def _timelines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reading = SampleReading(str(group))
         made: list[Generation] = []
         members = 0
-        for one in reading.generations(_read(parts)):
+        for one in reading.generations(read_samples(parts)):
             made.append(one)
             members += 1 + len(one.members)
             if members >= decode.PIECE:
@@ -85,7 +85,7 @@ def _timelines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield decode.owner_rows(rest)
 
 
-def _read(parts: Iterable[pa.RecordBatch]) -> Iterator[Sample]:
+def read_samples(parts: Iterable[pa.RecordBatch]) -> Iterator[Sample]:
     """Samples out of rows of bronze/samples."""
     reader = generation.Reader()
     for part in parts:

@@ -70,6 +70,8 @@ _FAILURES = {
 """What Java says, and which error it is."""
 
 
+_STATE = "SQLSTATE: "
+"""What Spark says last of errors that it has a number for."""
 _PYTHON_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Warning)?: ")
 
 
@@ -330,7 +332,9 @@ def root(said: str) -> str:
     python = [
         line
         for before, line in pairwise(lines)
-        if _PYTHON_ERROR.match(line) and not before.startswith("at ")
+        if _PYTHON_ERROR.match(line)
+        and not before.startswith("at ")
+        and not line.startswith(_STATE)
     ]
     java = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return next(iter([*python[-1:], *java[-1:], *filter(None, lines)]), "no reason given")

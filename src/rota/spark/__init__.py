@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rota import wire
+from rota.errors import MissingExtra
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -24,23 +27,24 @@ def register(spark: SparkSession) -> None:
             .option("subscribe", "orders")
             .load()
         )
+
+    To call it again does no harm. Rota must be installed wherever Spark starts Python workers: see
+    ``docs/how-to/spark.md``.
+
+    :raises MissingExtra: a package is missing that ``rota[spark]`` brings
     """
-    from rota.spark.source import Source  # noqa: PLC0415 (pyspark is loaded on first use)
-
-    found = type("Source", (Source,), {"parallelism": _parallelism(spark)})
+    if problem := wire.missing("Spark source", "spark"):
+        raise MissingExtra(problem)
+    try:
+        from rota.spark.parallelism import parallelism  # noqa: PLC0415 (loads pyspark)
+        from rota.spark.source import Source  # noqa: PLC0415 as above
+    except ImportError as error:
+        raise MissingExtra(
+            f"Rota's Spark source needs PySpark 4.2 or newer, and pyarrow: pip install "
+            f"'rota[spark]' ('.[spark]' in a clone): {error}"
+        ) from error
+    found = type("Source", (Source,), {"parallelism": parallelism(spark)})
     spark.dataSource.register(found)
-
-
-def _parallelism(spark: SparkSession) -> int:
-    """How many tasks the session runs at a time."""
-    from pyspark.sql import functions as fn  # noqa: PLC0415 as above
-    from pyspark.sql.classic.dataframe import DataFrame  # noqa: PLC0415 as above
-
-    every = spark.range(1 << 20)
-    if isinstance(every, DataFrame):
-        return int(spark.sparkContext.defaultParallelism)
-    # over Spark Connect there is no context to ask; a range has a partition for each
-    return int(every.select(fn.max(fn.spark_partition_id())).collect()[0][0]) + 1
 
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and no others

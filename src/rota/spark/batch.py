@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rota.errors import InputError
+from rota.model.topic import TopicPartition
 from rota.spark import option, plan, spec
 from rota.spark.lookup import Lookup
-from rota.spark.option import Options
+from rota.spark.loss import lost
+from rota.spark.option import Options, Where
 from rota.spark.plan import Range
 from rota.spark.task import TaskPartition, rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Offsets = Mapping[TopicPartition, int]
 
 
 class BatchReader(DataSourceReader):
@@ -28,7 +32,8 @@ class BatchReader(DataSourceReader):
         """
         self._options = options
         self._parallelism = parallelism
-        _check(options)
+        _check_open(options)
+        _check_times(options.start, options.end)
 
     def partitions(self) -> list[InputPartition]:
         """The tasks."""
@@ -37,9 +42,8 @@ class BatchReader(DataSourceReader):
             every = lookup.partitions()
             start = lookup.offsets(options.start, every)
             until = lookup.offsets(options.end, every, ending=True)
-        ranges = [Range(each, start[each], until[each]) for each in every]
         planned = plan.tasks(
-            ranges,
+            _ranges(options, every, start, until),
             slots=options.slots or self._parallelism,
             least=options.least_tasks,
             most_records=options.most_records,
@@ -51,7 +55,52 @@ class BatchReader(DataSourceReader):
         return rows(partition, self._options)
 
 
-def _check(options: Options) -> None:
+def _ranges(
+    options: Options, every: list[TopicPartition], start: Offsets, until: Offsets
+) -> Iterator[Range]:
+    """What to read; says what cannot be read any more.
+
+    :raises InputError: it is to end before it begins
+    """
+    gone = [each for each in every if each not in start or each not in until]
+    if gone:
+        lost(f"{spec.named(gone)}: deleted in this moment", fail=options.fail_on_loss)
+    for each in sorted(start.keys() & until.keys()):
+        begin, end = start[each], until[each]
+        if begin <= end:
+            yield Range(each, begin, end)
+        elif _is_found(options.start, each):
+            lost(
+                f"{each}: was to be read from offset {begin}, and {_end(options.end)} is {end}",
+                fail=options.fail_on_loss,
+            )
+        else:
+            raise InputError(
+                f"{each}: was to be read from offset {begin}, which is behind {_end(options.end)}, "
+                f"{end}"
+            )
+
+
+def _is_found(where: Where, partition: TopicPartition) -> bool:
+    """Whether nobody has named the offset: it is where the log begins, or what was committed."""
+    match where:
+        case option.Earliest() | option.Committed():
+            return True
+        case option.Given(_, given):
+            return given[partition] == spec.EARLIEST
+        case _:
+            return False
+
+
+def _end(where: Where) -> str:
+    match where:
+        case option.Given(name, _) | option.At(name, _) | option.AtEach(name, _):
+            return f"the end that {name} gives"
+        case _:
+            return "the end of the log"
+
+
+def _check_open(options: Options) -> None:
     if isinstance(options.start, option.Latest):
         raise InputError("startingOffsets: latest leaves nothing to read for a batch query")
     if isinstance(options.end, option.Earliest):
@@ -67,3 +116,16 @@ def _check(options: Options) -> None:
                     f"{where.option}: {open_one} ({word}) for {spec.named(bad)} leaves nothing "
                     "to read for a batch query"
                 )
+
+
+def _check_times(start: Where, end: Where) -> None:
+    """A query does not end before it begins."""
+    match start, end:
+        case option.At(name, begin), option.At(other, until) if begin > until >= 0:
+            raise InputError(f"{name}: {begin} is later than {other}, which is {until}")
+        case option.AtEach(name, begins), option.AtEach(other, ends):
+            bad = [each for each in begins if each in ends and begins[each] > ends[each] >= 0]
+            if bad:
+                raise InputError(f"{name}: later than {other} for {spec.named(bad)}")
+        case _:
+            pass

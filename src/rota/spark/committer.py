@@ -165,8 +165,11 @@ class Committer:
         """Waits until the group has all that is known to be finished, and all of queries that have
         ended; False if it has not in these seconds. The log says why.
         """
+        return self._flush(timeout)
+
+    def _flush(self, timeout: float, *, at_exit: bool = False) -> bool:
         until = time.monotonic() + timeout
-        caught_up = self._follower.catch_up(until)
+        caught_up = self._follower.catch_up(until, at_exit=at_exit)
         return self._mirror.flush(until - time.monotonic()) and caught_up
 
     def stop(self, timeout: float = PATIENCE) -> bool:
@@ -174,13 +177,16 @@ class Committer:
 
         :return: whether the group has all; what it has not, it gets after the next start
         """
+        return self._stop(timeout)
+
+    def _stop(self, timeout: float, *, at_exit: bool = False) -> bool:
         with self._lock:
             if self._stopped:
                 return not self.pending
             self._stopped = True
         until = time.monotonic() + timeout
-        done = self.flush(timeout)
-        if self._follower.end(max(until, time.monotonic() + UNHOOKING)):
+        done = self._flush(timeout, at_exit=at_exit)
+        if self._follower.end(max(until, time.monotonic() + UNHOOKING), surely=at_exit):
             forget(self._leave)
         self._mirror.stop()
         if not done:
@@ -192,7 +198,7 @@ class Committer:
 
     def _leave(self) -> None:
         """The program ends."""
-        self.stop()
+        self._stop(PATIENCE, at_exit=True)
         self._follower.end(time.monotonic() + UNHOOKING, surely=True)
 
     def __enter__(self) -> Self:

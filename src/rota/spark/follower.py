@@ -124,12 +124,16 @@ class Follower:
     def _takes(self, query: StreamingQuery) -> bool:
         return self._wanted.takes(query.id, query.name)
 
-    def catch_up(self, until: float) -> bool:
+    def catch_up(self, until: float, *, at_exit: bool = False) -> bool:
         """Waits until all is heard of queries that have ended, and looked at; False if there is no
         time for it.
+
+        :param at_exit: the program ends, and Spark Connect cannot be asked any more
         """
-        active: set[str] = set()
-        self._errands.add(partial(self._look_around, active))
+        active = set(self._running)
+        if self._here or not at_exit:
+            active.clear()
+            self._errands.add(partial(self._look_around, active))
         if not self._errands.wait(until - time.monotonic()):
             return False
         # Spark says that a query has ended before its listeners have heard all of it

@@ -83,12 +83,13 @@ class Inquiry:
             while self._queue or self._flights or self._doubtful:
                 self._begin_chores()
                 self._send()
-                found = self._landed()
-                if found:
+                flight = next((each for each in self._flights if each.done()), None)
+                if flight is None:
+                    await self._wait()
+                    self._give_up()
+                elif found := self._landed(flight):
                     self._send()  # the next is on its way while Spark takes these
                     return found
-                await self._wait()
-                self._give_up()
             return []
         finally:
             self._left = self._link.loop.time()
@@ -108,11 +109,8 @@ class Inquiry:
 
     # What came
 
-    def _landed(self) -> list[Answer]:
-        """The answers to one Fetch, so that those of others wait as they came."""
-        future = next((each for each in self._flights if each.done()), None)
-        if future is None:
-            return []
+    def _landed(self, future: asyncio.Future[Message]) -> list[Answer]:
+        """The answers to one Fetch; those to others wait as they came."""
         flight = self._flights.pop(future)
         error = future.exception()
         if error is not None:

@@ -35,8 +35,8 @@ class Delay:
     least: int
     longest: int
     """Milliseconds."""
-    last: int
-    """When there was a trigger, or the query began; milliseconds."""
+    last: int = 0
+    """When there was a trigger, in milliseconds: the first one of a process does not wait."""
 
     def holds(self, start: Offsets, end: Offsets, now: int) -> bool:
         """Whether to wait still; where not, the time begins anew."""

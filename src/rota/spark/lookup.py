@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rota.client.admin import Admin
 from rota.client.cluster import Client
+from rota.client.metadata import Metadata
 from rota.client.offset import EARLIEST, LATEST, ListedOffset, list_offsets
 from rota.errors import AuthorizationFailed, Code, InputError, UnknownTopic, Unreachable
+from rota.model.offset import OffsetAndMetadata
+from rota.model.text import nearest
 from rota.model.topic import TopicPartition
-from rota.spark import option, spec
+from rota.spark import option, pattern, spec
+from rota.spark.loss import LOGGER
 from rota.spark.option import Options, Where
 
 Offsets = dict[TopicPartition, int]
+Listed = dict[TopicPartition, ListedOffset | None]
 T = TypeVar("T")
+NEW = 1.0
+"""Seconds for which it is believed that topics that were there still are."""
 
 
 class Lookup:
@@ -28,21 +34,25 @@ class Lookup:
         self._options = options
         self._loop = asyncio.new_event_loop()
         self._client: Client | None = None
+        self._looked = -NEW
+        """When the topics were looked at, by the loop's clock."""
 
     def partitions(self) -> list[TopicPartition]:
         """What the query reads, as far as it exists now.
 
-        :raises UnknownTopic: a topic that it names does not exist
+        :raises UnknownTopic: a topic or a partition that it names does not exist
         :raises AuthorizationFailed: one may not be read
         """
         return self._ask(self._partitions)
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Where they begin."""
+        """Where they begin; those that there are not are left out."""
         return self._list(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Where they end: with ``read_committed``, where the first open transaction begins."""
+        """Where they end: with ``read_committed``, where the first open transaction begins. Those
+        that there are not are left out.
+        """
         return self._list(dict.fromkeys(partitions, LATEST))
 
     def offsets(
@@ -59,8 +69,8 @@ class Lookup:
                 return self.earliest(every)
             case option.Latest():
                 return self.latest(every)
-            case option.Committed():
-                return self._committed(every)
+            case option.Committed(group):
+                return self._committed(group, every)
             case option.Given(name, given):
                 _check_same(name, given, every)
                 return self._given(given)
@@ -90,16 +100,20 @@ class Lookup:
         open_ones = {each: offset for each, offset in given.items() if offset < 0}
         return dict(given) | self._list(open_ones)
 
-    def _committed(self, partitions: list[TopicPartition]) -> Offsets:
-        group = self._options.group
-        assert group is not None, "it is checked"
-
-        async def ask(client: Client, timeout: float) -> dict[TopicPartition, Any]:
+    def _committed(self, group: str, partitions: list[TopicPartition]) -> Offsets:
+        async def ask(client: Client, timeout: float) -> dict[TopicPartition, OffsetAndMetadata]:
             return await Admin(client, timeout).committed(group)
 
         found = self._ask(ask)
         known = {each: found[each].offset for each in partitions if each in found}
-        return known | self.earliest(each for each in partitions if each not in known)
+        fresh = [each for each in partitions if each not in known]
+        if fresh:
+            LOGGER.warning(
+                "group %r has committed nothing for %s: read from the beginning",
+                group,
+                spec.named(fresh),
+            )
+        return known | self.earliest(fresh)
 
     def _by_time(self, name: str, times: Mapping[TopicPartition, int], *, ending: bool) -> Offsets:
         found = self._listed(times)
@@ -116,42 +130,59 @@ class Lookup:
         found = self._listed(targets)
         return {each: listed.offset for each, listed in found.items() if listed is not None}
 
-    def _listed(
-        self, targets: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, ListedOffset | None]:
+    def _listed(self, targets: Mapping[TopicPartition, int]) -> Listed:
+        """None: no record is as young as that. Partitions that there are not are left out."""
         if not targets:
             return {}
         isolation = self._options.read.isolation
 
-        async def ask(client: Client, timeout: float) -> dict[TopicPartition, ListedOffset | None]:
-            return await list_offsets(
-                client, targets, isolation=isolation, deadline=client.deadline(timeout)
-            )
+        async def ask(client: Client, timeout: float) -> Listed:
+            deadline = client.deadline(timeout)
+            metadata = await self._known(client, {each.topic for each in targets}, deadline)
+            there = {
+                each: what for each, what in targets.items() if metadata.partition(each) is not None
+            }
+            return await list_offsets(client, there, isolation=isolation, deadline=deadline)
 
         return self._ask(ask)
 
+    async def _known(self, client: Client, topics: set[str], deadline: float) -> Metadata:
+        """What is known of topics: who waits for the offsets of one that is gone waits long."""
+        new = self._loop.time() - self._looked < NEW
+        if new and topics <= client.metadata.topics.keys():
+            return client.metadata
+        return await client.refresh(topics, deadline=deadline)
+
     async def _partitions(self, client: Client, timeout: float) -> list[TopicPartition]:
+        deadline = client.deadline(timeout)
+        self._looked = self._loop.time()
         match self._options.subscription:
             case option.Partitions(partitions):
+                wanted = {each.topic for each in partitions}
+                counts = await _counts(client, wanted, deadline)
+                gone = [each for each in partitions if each.partition >= counts[each.topic]]
+                if gone:
+                    there = ", ".join(f"{name} has {counts[name]}" for name, _ in gone[:1])
+                    raise UnknownTopic(
+                        Code.UNKNOWN_TOPIC_OR_PARTITION,
+                        f"assign: there is no partition {spec.named(gone)}: {there}",
+                    )
                 return sorted(partitions)
             case option.Topics(names):
-                wanted = set(names)
-                metadata = await client.refresh(names, deadline=client.deadline(timeout))
-            case option.Pattern(text):
-                metadata = await client.refresh(None, deadline=client.deadline(timeout))
-                pattern = re.compile(text)
-                wanted = {
-                    name
+                counts = await _counts(client, set(names), deadline)
+            case option.Pattern(text, internal):
+                like = pattern.compiled("subscribePattern", text)
+                metadata = await client.refresh(None, deadline=deadline)
+                counts = {
+                    name: len(each.partitions)
                     for name, each in metadata.topics.items()
-                    if pattern.fullmatch(name) and not each.internal and not each.error
+                    if like.search(name) and (internal or not each.internal) and not each.error
                 }
-        found = []
-        for name in sorted(wanted):
-            topic = metadata.topics.get(name)
-            _check_topic(name, Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error)
-            if topic is not None:
-                found += [TopicPartition(name, number) for number in range(len(topic.partitions))]
-        return found
+        return [
+            TopicPartition(name, number)
+            for name, count in sorted(counts.items())
+            for number in range(count)
+        ]
 
     def _ask(self, ask: Callable[[Client, float], Awaitable[T]]) -> T:
         """Several tries, as the options say; one has ``default.api.timeout.ms``."""
@@ -172,6 +203,24 @@ class Lookup:
         return await ask(self._client, timeout)
 
 
+async def _counts(client: Client, names: set[str], deadline: float) -> dict[str, int]:
+    """How many partitions these topics have."""
+    if not names:
+        return {}
+    metadata = await client.refresh(names, deadline=deadline)
+    counts = {}
+    for name in sorted(names):
+        topic = metadata.topics.get(name)
+        code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
+        if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            every = await client.refresh(None, deadline=deadline)
+            near = nearest(name, sorted(every.topics.keys() - {name}))
+            raise UnknownTopic(Code(code), f"there is no topic {name!r}{near}")
+        _check_topic(name, code)
+        counts[name] = 0 if topic is None else len(topic.partitions)
+    return counts
+
+
 def _check_topic(name: str, error: int) -> None:
     match error:
         case Code.NONE:
@@ -181,11 +230,7 @@ def _check_topic(name: str, error: int) -> None:
                 Code.TOPIC_AUTHORIZATION_FAILED, f"no permission for topic {name!r}"
             )
         case Code.INVALID_TOPIC_EXCEPTION:
-            raise UnknownTopic(
-                Code.INVALID_TOPIC_EXCEPTION, f"{name!r} is no name that a topic can have"
-            )
-        case Code.UNKNOWN_TOPIC_OR_PARTITION:
-            raise UnknownTopic(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            raise InputError(f"subscribe: {name!r} is no name that a topic can have")
         case _:
             raise Unreachable(f"topic {name!r} cannot be told of now: error {error}")
 
@@ -201,5 +246,5 @@ def _check_same(
     if known - wanted:
         problems.append(f"{spec.named(known - wanted)} not subscribed to, or not there")
     if problems:
-        hint = "; use -2 for the earliest and -1 for the latest" if "Offsets" in name else ""
+        hint = "; use -2 for the earliest and -1 for the latest" if name.endswith("Offsets") else ""
         raise InputError(f"{name}: names all partitions and no others: {'; '.join(problems)}{hint}")

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS = 50_000
-"""Of one Arrow batch."""
+"""Of one Arrow batch, at most."""
+PIECE = 16 << 20
+"""Bytes of its records, about; one record may have more."""
 PORTION = 8 << 20
 """Bytes of records, decompressed, that are decoded together; one batch may have more."""
 
@@ -66,6 +68,7 @@ def _next(own: Link, inquiry: Inquiry, options: Options) -> Generator[pa.RecordB
     for each in answers:
         for batch in _batches(each, options):
             yield from _rows(batch, options)
+            del batch  # not while the next is made: a batch may be large
     return bool(answers)
 
 
@@ -84,9 +87,13 @@ def _batches(found: Answer, options: Options) -> Iterator[Batch]:
             yield batch[:upto]
         if batch.next_offset >= found.until:
             return  # what is wrong behind the range is no concern of it
+        del batch
 
 
 def _rows(batch: Batch, options: Options) -> Iterator[pa.RecordBatch]:
-    for first in range(0, len(batch), ROWS):
-        some = batch[first : first + ROWS]
+    columns = batch.columns
+    size = int((columns.end[batch.rows] - columns.start[batch.rows]).sum())
+    count = max(1, min(ROWS, len(batch) * PIECE // max(size, 1)))
+    for first in range(0, len(batch), count):
+        some = batch[first : first + count]
         yield record_batch(some, headers=options.headers, batch_info=options.batch_info)

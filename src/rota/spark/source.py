@@ -7,7 +7,10 @@ from typing import ClassVar
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from rota.errors import InputError
 from rota.spark import option
+from rota.spark.loss import LOGGER
+from rota.spark.option import Options
 
 COLUMNS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
@@ -31,20 +34,44 @@ class Source(DataSource):
     def schema(self) -> str:
         """The columns; what is wrong with the options is said here, before anything runs."""
         options = option.read(self.options)
-        return (
-            COLUMNS
-            + (HEADERS if options.headers else "")
-            + (BATCH_INFO if options.batch_info else "")
-        )
+        _warn(options.warnings)
+        return _columns(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         from rota.spark.batch import BatchReader  # noqa: PLC0415 one of the two is needed
 
-        return BatchReader(option.read(self.options, streaming=False), self.parallelism)
+        options = option.read(self.options, streaming=False)
+        _check_columns(schema, options)
+        _warn(options.batch_warnings)
+        return BatchReader(options, self.parallelism)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 Spark's
         """For ``spark.readStream``."""
         from rota.spark.stream import StreamReader  # noqa: PLC0415 as above
 
-        return StreamReader(option.read(self.options, streaming=True), self.parallelism)
+        options = option.read(self.options, streaming=True)
+        _check_columns(schema, options)
+        return StreamReader(options, self.parallelism)
+
+
+def _columns(options: Options) -> str:
+    headers = HEADERS if options.headers else ""
+    return COLUMNS + headers + (BATCH_INFO if options.batch_info else "")
+
+
+def _check_columns(given: StructType, options: Options) -> None:
+    """Spark does not ask for the columns where the user has named some."""
+    names = [each.split()[0] for each in COLUMNS.split(", ")]
+    names += ["headers"] if options.headers else []
+    names += [each.split()[0] for each in BATCH_INFO.split(", ")[1:]] if options.batch_info else []
+    if given.fieldNames() != names:
+        raise InputError(
+            f"schema(...): the columns are fixed ({', '.join(names)}): leave it out, and select "
+            "behind load()"
+        )
+
+
+def _warn(warnings: tuple[str, ...]) -> None:
+    for each in warnings:
+        LOGGER.warning('format("rota"): %s', each)

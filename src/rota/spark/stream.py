@@ -2,16 +2,19 @@
 
 Spark's checkpoint has the offsets, in the same JSON as those of Spark's own Kafka source.
 
-Where a query begins is not in the checkpoint, and Spark tells a source in Python not where that is:
-after a kill in its first batch a query asks again. So where the answer may have changed by then
-(``latest``, ``committed``), the first batch is an empty one, up to the place that was meant.
+Where a query begins is not in the checkpoint: after a kill in its first batch, Spark asks a source
+in Python for it once more, and the answer may be another one by then. So the beginning goes to
+Spark as a mark (:data:`BEGINNING`), which says that it is the beginning and no more. The first
+batch, whose end the checkpoint has, begins for each partition of that end where the options say.
+Where those say something that time changes (``latest``, ``committed``), the first batch is an empty
+one, up to the place that was meant: so it is in the checkpoint before anything is read.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -26,7 +29,7 @@ from rota.model.topic import TopicPartition
 from rota.spark import limit, option, plan, spec
 from rota.spark.lookup import Lookup
 from rota.spark.loss import lost
-from rota.spark.option import Options
+from rota.spark.option import Options, Where
 from rota.spark.plan import Range
 from rota.spark.task import TaskPartition, rows
 
@@ -34,8 +37,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Offsets = dict[TopicPartition, int]
-BACKWARD_TRIES = 3
-"""How often ends are asked for that are before the start: a broker may be behind for a moment."""
+Json = Mapping[str, Mapping[str, int]]
+BEGINNING: Final[Mapping[str, Mapping[str, int]]] = {"": {}}
+"""What stands for the beginning of a query: no topic has this name. Never in a checkpoint."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -53,7 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None
         self._target: Offsets | None = None
         """Where to stop, with the trigger ``availableNow``."""
-        self._delay: limit.Delay | None = None
+        self._delay = limit.Delay(options.least_offsets or 0, options.longest_delay)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self._options, "parallelism": self._parallelism}
@@ -68,20 +72,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._lookup
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 Spark's names
-        """Where the query begins, if it has no checkpoint."""
-        if self._first is None:
-            self._first = self._cluster.offsets(self._options.start, self._cluster.partitions())
-        return {} if self._may_move() else spec.to_json(self._first)
-
-    def _may_move(self) -> bool:
-        """Whether the beginning, asked for later, may be another one."""
-        match self._options.start:
-            case option.Latest() | option.Committed():
-                return True
-            case option.Given(_, given):
-                return spec.LATEST in given.values()
-            case _:
-                return self._options.late_is_latest
+        """A mark; where that is, is looked up when the first batch is planned."""
+        return {topic: dict(each) for topic, each in BEGINNING.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What the options say of a trigger."""
@@ -97,72 +89,120 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._cluster.latest(self._cluster.partitions())
 
     def latestOffset(  # noqa: N802
-        self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit
+        self, start: Json, limit: ReadLimit
     ) -> dict[str, dict[str, int]]:
         """How far the next batch reads."""
-        begin = spec.from_json(start)
-        if not begin and self._first and self._may_move():
-            return spec.to_json(self._first)
+        begin = self._beginning() if start == BEGINNING else spec.from_json(start)
+        if start == BEGINNING and self._moves():
+            self._latest = begin
+            self._delay.last = _now()
+            return spec.to_json(begin)
         self._latest = self._target if self._target is not None else self._ends(begin)
         if isinstance(limit, ReadAllAvailable):
             return spec.to_json(self._latest)
         return spec.to_json(self._limited(begin, self._latest))
 
+    def _beginning(self) -> Offsets:
+        """Where the query begins."""
+        if self._first is None:
+            every = self._cluster.partitions()
+            self._first = self._cluster.offsets(self._options.start, every)
+            if self._target is not None:
+                self._target = self._widened(self._target, self._first)
+        return self._first
+
+    def _widened(self, target: Offsets, first: Offsets) -> Offsets:
+        """The target was taken a moment before the beginning was: it does not end before that."""
+        late = [each for each, offset in first.items() if target.get(each, -1) < offset]
+        now = self._cluster.latest(late)
+        most = {each: min(first[each], until) for each, until in now.items()}
+        return target | {each: max(target.get(each, 0), until) for each, until in most.items()}
+
+    def _moves(self) -> bool:
+        """Whether the beginning, asked for later, may be another one."""
+        match self._options.start:
+            case option.Latest() | option.Committed():
+                return True
+            case option.Given(_, given):
+                return spec.LATEST in given.values()
+            case option.At(_, moment):
+                return self._options.late_is_latest or moment == spec.LATEST
+            case option.AtEach(_, times):
+                return self._options.late_is_latest or spec.LATEST in times.values()
+            case option.Earliest():
+                return False
+
     def _limited(self, start: Offsets, end: Offsets) -> Offsets:
         options = self._options
-        if options.least_offsets is not None and self._target is None:
-            now = int(time.time() * 1000)
-            if self._delay is None:
-                self._delay = limit.Delay(options.least_offsets, options.longest_delay, now)
-            if self._delay.holds(start, end, now):
-                return start
+        waits = options.least_offsets is not None and self._target is None
+        if waits and self._delay.holds(start, end, _now()):
+            return start
         if options.most_offsets is None:
             return end
         new = [each for each in end if each not in start]
-        return limit.prorated(options.most_offsets, start | self._cluster.earliest(new), end)
+        begin = start | self._cluster.earliest(new)
+        there = {each: until for each, until in end.items() if each in begin}
+        return limit.prorated(options.most_offsets, begin, there)
 
     def _ends(self, start: Offsets) -> Offsets:
+        """Ends before the start are asked for again: a broker may be behind for a moment."""
         every = self._cluster.partitions()
-        for attempt in range(1, BACKWARD_TRIES + 1):
+        for attempt in range(1, self._options.tries + 1):
             ends = self._cluster.latest(every)
-            if attempt == BACKWARD_TRIES or all(ends[at] >= start.get(at, 0) for at in ends):
+            if all(until >= start.get(each, 0) for each, until in ends.items()):
                 break
-            time.sleep(self._options.pause / 1000)
+            if attempt < self._options.tries:
+                time.sleep(self._options.pause / 1000)
         return ends
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
         """How far the topics went when they were last looked at."""
         return None if self._latest is None else spec.to_json(self._latest)
 
-    def partitions(
-        self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
-    ) -> list[InputPartition]:
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of a batch."""
-        if not start and self._may_move():
+        until = spec.from_json(end)
+        if start != BEGINNING:
+            begin = spec.from_json(start)
+        elif self._moves():
             return []
+        else:
+            begin = self._begin_of(until)
         options = self._options
         planned = plan.tasks(
-            self._ranges(spec.from_json(start), spec.from_json(end)),
+            self._ranges(begin, until),
             slots=options.slots or self._parallelism,
             least=options.least_tasks,
             most_records=options.most_records,
         )
         return [TaskPartition(each) for each in planned]
 
+    def _begin_of(self, end: Offsets) -> Offsets:
+        """Where the first batch begins, whose end is known: after a restart, too."""
+        known = self._first
+        if known is None:
+            where = _narrowed(self._options.start, end)
+            known = self._cluster.offsets(where, _named(where, end))
+        return {each: offset for each, offset in known.items() if each in end}
+
     def _ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """What to read; says what cannot be read any more."""
         gone = start.keys() - end.keys()
         if gone:
-            self._lost(f"{spec.named(gone)} are gone")
+            self._lost(f"{spec.named(gone)}: gone")
         new = end.keys() - start.keys()
-        begin = start | (self._cluster.earliest(new) if new else {})
-        for each in sorted(new):
+        begin = start | self._cluster.earliest(new)
+        missing = end.keys() - begin.keys()
+        if missing:
+            self._lost(f"{spec.named(missing)}: came, and is gone again")
+        for each in sorted(new - missing):
             if begin[each] != 0:
-                self._lost(f"{each} is new, and begins at offset {begin[each]}, not at 0")
-        for each in sorted(end):
+                self._lost(f"{each}: is new, and begins at offset {begin[each]}, not at 0")
+        there = sorted(end.keys() - missing)
+        for each in there:
             if end[each] < begin[each]:
-                self._lost(f"{each} went back from offset {begin[each]} to {end[each]}")
-        return [Range(each, begin[each], end[each]) for each in sorted(end)]
+                self._lost(f"{each}: went back from offset {begin[each]} to {end[each]}")
+        return [Range(each, begin[each], end[each]) for each in there]
 
     def _lost(self, what: str) -> None:
         lost(what, fail=self._options.fail_on_loss)
@@ -179,3 +219,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._lookup is not None:
             self._lookup.close()
             self._lookup = None
+
+
+def _narrowed(where: Where, partitions: Iterable[TopicPartition]) -> Where:
+    """The same for these partitions only, as far as it names them."""
+    wanted = set(partitions)
+    match where:
+        case option.Given(name, given):
+            return option.Given(name, {each: given[each] for each in given if each in wanted})
+        case option.AtEach(name, times):
+            return option.AtEach(name, {each: times[each] for each in times if each in wanted})
+        case _:
+            return where
+
+
+def _named(where: Where, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Those that it says something of."""
+    match where:
+        case option.Given(_, named) | option.AtEach(_, named):
+            return sorted(named)
+        case _:
+            return sorted(partitions)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

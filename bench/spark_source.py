@@ -1,0 +1,208 @@
+"""``format("rota")`` beside Spark's own Kafka source: one broker, one session, in turns.
+
+Spark's own at its defaults, and at its best tuning: fetches of 4 MiB and 10,000 records a poll.
+Everything runs on the PySpark that Spark's own source exists for. Seconds of wall time, and of CPU
+of all processes but the broker's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from confluent_kafka import Producer
+from tests.java.launcher import Unavailable
+from tests.spark.beside import environment as beside
+
+from bench.contestant import Contestant, environment, kafka, rota
+from bench.limit import LIMITS
+from bench.measure import Taken
+from bench.peer import ROOT, SPARK, SPARK_TUNED
+from bench.run import Row, Run
+from rota.model.topic import TopicPartition
+from rota.spark import option
+from rota.spark.lookup import Lookup
+
+ROUNDS = 5
+PARTITIONS = 12
+TRIGGER = 300_000
+"""Rows of a trigger."""
+MANY = 10_000
+"""Partitions to look up."""
+TIMEOUT = 900.0
+TUNED = {
+    "kafka.max.partition.fetch.bytes": str(4 << 20),
+    "kafka.fetch.max.bytes": str(4 << 20),
+    "kafka.max.poll.records": "10000",
+}
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "Rota": {"format": "rota", "options": {}},
+    SPARK: {"format": "kafka", "options": {}},
+    SPARK_TUNED: {"format": "kafka", "options": TUNED},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What is read."""
+
+    name: str
+    size: int
+    rows: int
+    codec: str = "none"
+
+    def __str__(self) -> str:
+        packed = "" if self.codec == "none" else f", {self.codec}"
+        return f"{self.rows:,} x {self.size:,} B{packed}"
+
+
+TOPICS = (
+    Topic("small", 100, 3_000_000),
+    Topic("large", 1_024, 500_000),
+    Topic("large-lz4", 1_024, 500_000, "lz4"),
+    Topic("large-zstd", 1_024, 500_000, "zstd"),
+)
+
+
+def run(bench: Run) -> Iterator[Row]:
+    """Batch, streams, and looking up offsets."""
+    try:
+        python, jars = beside.python(), beside.jars()
+        stack = contextlib.ExitStack()
+        broker = stack.enter_context(kafka(bench.folder / "spark"))
+    except Unavailable as error:
+        bench.missing[SPARK] = bench.missing[SPARK_TUNED] = str(error)
+        bench.say(f"!! {SPARK} is LEFT OUT: {error}")
+        return
+    with stack:
+        session = _Session(python, jars, broker)
+        for topic in TOPICS:
+            bench.say(f"   filling a topic with {topic}")
+            fill(broker, topic)
+            taken = session.turns("batch", topic)
+            kind = "small" if topic.size < 1_000 else "large"
+            yield from _rows(f"source, batch, {topic}", f"source-{kind}", taken)
+        taken = session.turns("stream", TOPICS[0], maxOffsetsPerTrigger=str(TRIGGER))
+        yield from _rows(f"source, availableNow, {TOPICS[0]}", "source-stream", taken)
+    with rota(bench.folder / "lookup") as many:
+        yield _lookup_row(many)
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """How a Spark session is started that has both sources."""
+
+    python: Path
+    jars: list[Path]
+    broker: Contestant
+
+    def turns(self, work: str, topic: Topic, **options: str) -> dict[str, Any]:
+        """What every variant took, in turns."""
+        asked = {
+            "work": work,
+            "warm": 1,
+            "rounds": ROUNDS,
+            "rows": topic.rows,
+            "spark": {
+                "spark.jars": ",".join(map(str, self.jars)),
+                "spark.driver.memory": "2g",
+                "spark.ui.showConsoleProgress": "false",
+                "spark.python.unix.domain.socket.enabled": "true",
+            },
+            "options": {
+                "kafka.bootstrap.servers": self.broker.address,
+                "subscribe": topic.name,
+                "startingOffsets": "earliest",
+                **options,
+            },
+            "variants": VARIANTS,
+        }
+        done = subprocess.run(
+            [str(self.python), "-m", "bench.spark_work", json.dumps(asked)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT,
+            cwd=ROOT,
+            env=environment() | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        )
+        assert done.returncode == 0, done.stderr[-3_000:]
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        for taken in found["taken"].values():
+            assert all(each["rows"] == topic.rows for each in taken), "it has read something else"
+        return found
+
+
+def _rows(work: str, limit: str, found: Mapping[str, Any]) -> Iterator[Row]:
+    """A row for wall time, and one for CPU."""
+    for what, name in (("wall", limit), ("cpu", "source-cpu")):
+        taken = {
+            variant: Taken(seconds=median(each[what] for each in rounds))
+            for variant, rounds in found["taken"].items()
+        }
+        own = Taken(seconds=taken.pop("Rota").seconds, peak=found["peak"])
+        yield Row(work=f"{work}, {what}", ours=own, theirs=taken, limit=LIMITS[name])
+        if what == "wall":
+            tuned = LIMITS[f"{limit}-tuned"]
+            yield Row(work=f"{work}, {what}", ours=own, theirs=taken, limit=tuned)
+
+
+def fill(broker: Contestant, topic: Topic) -> None:
+    """Records as confluent-kafka's producer batches them; they can be compressed to half."""
+    broker.create(topic.name, PARTITIONS)
+    time.sleep(1)  # leaders are elected
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.address,
+            "linger.ms": 20,
+            "compression.type": topic.codec,
+        }
+    )
+    values = [os.urandom(topic.size // 2).hex().encode() for _ in range(1_000)]
+    for number in range(topic.rows):
+        while True:
+            try:
+                value = values[number % len(values)]
+                producer.produce(topic.name, value, partition=number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if number % 1_000 == 0:
+            producer.poll(0)
+    assert producer.flush(TIMEOUT) == 0
+
+
+def _lookup_row(broker: Contestant) -> Row:
+    """Where 10,000 partitions begin and end, in the driver, with nothing known before."""
+    broker.create("many", MANY)
+    given = {"kafka.bootstrap.servers": broker.address, "subscribe": "many"}
+    options = option.read(given)
+
+    def look() -> int:
+        with Lookup(options) as lookup:
+            every: list[TopicPartition] = lookup.partitions()
+            return len(lookup.earliest(every)) + len(lookup.latest(every))
+
+    return Row(
+        work=f"source, {MANY:,} partitions looked up, wall",
+        ours=Taken(seconds=_wall(look, 2 * MANY)),
+        theirs={},
+        limit=LIMITS["source-lookup"],
+    )
+
+
+def _wall(work: Callable[[], int], expected: int) -> float:
+    took = []
+    for _ in range(ROUNDS):
+        begun = time.monotonic()
+        assert work() == expected
+        took.append(time.monotonic() - begun)
+    return median(took)

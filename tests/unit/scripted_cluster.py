@@ -1,0 +1,164 @@
+"""Brokers that answer Fetches as a test says: followers, quotas, answers that are cut.
+
+One topic ``t`` of one partition, which broker 1 leads. What a broker of one node does is tried with
+one.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from rota.wire.api import Api
+from rota.wire.message import (
+    ApiVersionsResponse,
+    FetchResponse,
+    ListOffsetsResponse,
+    Message,
+    MetadataResponse,
+    read_head,
+    read_request,
+    spoken,
+    write_response,
+)
+from rota.wire.record import Record
+
+TOPIC_ID = bytes(15) + b"\1"
+LEADER, FOLLOWER = 1, 2
+Fetched = Message | bytes | None
+"""An answer, what comes of it before the connection is cut, or no more than that."""
+
+
+def fetched(records: bytes = b"", *, end: int = 10, throttled: int = 0, **fields: Any) -> Message:
+    """An answer with these records of a log that ends there."""
+    part = FetchResponse.PartitionData(
+        **{
+            "partition_index": 0,
+            "error_code": 0,
+            "high_watermark": end,
+            "last_stable_offset": end,
+            "log_start_offset": 0,
+            "aborted_transactions": [],
+            "preferred_read_replica": -1,
+            "records": records,
+            **fields,
+        }
+    )
+    topic = FetchResponse.FetchableTopicResponse(topic="t", topic_id=TOPIC_ID, partitions=[part])
+    return FetchResponse(throttle_time_ms=throttled, error_code=0, session_id=0, responses=[topic])
+
+
+def nothing(throttled: int) -> Message:
+    """What a broker over its quota answers."""
+    return FetchResponse(throttle_time_ms=throttled, error_code=0, session_id=0, responses=[])
+
+
+class Cluster:
+    """Two brokers; what they were asked for is kept."""
+
+    def __init__(
+        self, answer: Callable[[int, Message, int], Fetched], extent: tuple[int, int, int]
+    ) -> None:
+        """Listens.
+
+        :param answer: of a broker to a Fetch; how many there were before is the last
+        :param extent: where the log begins, begins on the broker's disks, and ends
+        """
+        self._answer = answer
+        self._extent = dict(zip((-2, -4, -1), extent, strict=True))
+        self._sockets = {node: socket.create_server(("127.0.0.1", 0)) for node in (1, 2)}
+        self.asked: list[tuple[int, Message]] = []
+        """Brokers, and Fetches to them."""
+        for node in self._sockets:
+            threading.Thread(target=self._listen, args=(node,), daemon=True).start()
+
+    @property
+    def servers(self) -> str:
+        return f"127.0.0.1:{self._sockets[LEADER].getsockname()[1]}"
+
+    def close(self, nodes: Sequence[int] = (1, 2)) -> None:
+        for node in nodes:
+            self._sockets[node].close()
+
+    def _listen(self, node: int) -> None:
+        with suppress(OSError):
+            while True:
+                taken, _ = self._sockets[node].accept()
+                threading.Thread(target=self._serve, args=(node, taken), daemon=True).start()
+
+    def _serve(self, node: int, taken: socket.socket) -> None:
+        with taken, suppress(OSError), taken.makefile("rb") as stream:
+            while len(size := stream.read(4)) == 4:
+                frame = stream.read(struct.unpack(">i", size)[0])
+                head = read_head(frame)
+                api = Api(head.api)
+                request = read_request(api, head.version, frame, head.size)
+                response = self._response(node, api, request)
+                if isinstance(response, Record):
+                    taken.sendall(write_response(api, head.version, head.correlation, response))
+                    continue
+                if response is not None:
+                    taken.sendall(struct.pack(">ii", 1_000, head.correlation) + response)
+                return
+
+    def _response(self, node: int, api: Api, request: Message) -> Fetched:
+        match api:
+            case Api.API_VERSIONS:
+                served = (Api.API_VERSIONS, Api.METADATA, Api.FETCH, Api.LIST_OFFSETS)
+                made = ApiVersionsResponse.ApiVersion
+                keys = [
+                    made(api_key=each, min_version=spoken(each).low, max_version=spoken(each).high)
+                    for each in served
+                ]
+                return ApiVersionsResponse(error_code=0, api_keys=keys)
+            case Api.METADATA:
+                return self._metadata()
+            case Api.LIST_OFFSETS:
+                return self._offsets(request)
+            case _:
+                self.asked.append((node, request))
+                return self._answer(node, request, len(self.asked) - 1)
+
+    def _metadata(self) -> Message:
+        broker = MetadataResponse.MetadataResponseBroker
+        topic = MetadataResponse.MetadataResponseTopic
+        part = MetadataResponse.MetadataResponsePartition(
+            error_code=0,
+            partition_index=0,
+            leader_id=LEADER,
+            leader_epoch=0,
+            replica_nodes=[1, 2],
+            isr_nodes=[1, 2],
+        )
+        return MetadataResponse(
+            brokers=[
+                broker(node_id=node, host="127.0.0.1", port=each.getsockname()[1])
+                for node, each in self._sockets.items()
+                if each.fileno() >= 0
+            ],
+            controller_id=1,
+            topics=[topic(error_code=0, name="t", topic_id=TOPIC_ID, partitions=[part])],
+        )
+
+    def _offsets(self, request: Message) -> Message:
+        topic = ListOffsetsResponse.ListOffsetsTopicResponse
+        which = request.topics[0].partitions[0].timestamp
+        part = ListOffsetsResponse.ListOffsetsPartitionResponse(
+            partition_index=0, error_code=0, offset=self._extent[which], leader_epoch=0
+        )
+        return ListOffsetsResponse(topics=[topic(name="t", partitions=[part])])
+
+
+@contextmanager
+def cluster(
+    answer: Callable[[int, Message, int], Fetched], extent: tuple[int, int, int] = (0, 0, 10)
+) -> Iterator[Cluster]:
+    made = Cluster(answer, extent)
+    try:
+        yield made
+    finally:
+        made.close()

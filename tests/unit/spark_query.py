@@ -1,0 +1,66 @@
+"""What tests of the Spark source share: its options for a broker, and what is done to topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
+
+from rota import Broker
+from rota.client import setting
+from rota.client.admin import Admin
+from rota.client.cluster import Client
+from rota.model.topic import TopicPartition
+from rota.spark import option
+from rota.spark.option import Options
+
+FAST = {
+    "fetchOffset.retryIntervalMs": "0",
+    "kafka.default.api.timeout.ms": "300",
+    "kafka.request.timeout.ms": "300",
+}
+"""For queries that are to fail."""
+
+p = partial(TopicPartition, "orders")
+
+
+def options_of(
+    broker: Broker, given: Mapping[str, str] | None = None, *, streaming: bool = False
+) -> Options:
+    """Options of a query of "orders", unless they name something else."""
+    whole = {"kafka.bootstrap.servers": broker.bootstrap_servers} | dict(given or {})
+    if not {"subscribe", "subscribePattern", "assign"} & whole.keys():
+        whole["subscribe"] = "orders"
+    return option.read(whole, streaming=streaming)
+
+
+def fill(broker: Broker, *counts: int, topic: str = "orders") -> None:
+    """So many records in each partition; the topic is made if it is missing."""
+    if topic not in broker.topics:
+        broker.create_topic(topic, len(counts))
+    for number, count in enumerate(counts):
+        if count:
+            broker.produce(topic, *(f"{number}-{each}" for each in range(count)), partition=number)
+
+
+def delete_before(broker: Broker, partition: TopicPartition, offset: int) -> None:
+    """The log begins there now."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for done in admin.delete_records([Place(*partition, offset)]).values():
+        done.result()
+
+
+def commit(broker: Broker, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """As a group that has read so far."""
+
+    async def run() -> None:
+        client = Client(setting.read({"bootstrap.servers": broker.bootstrap_servers}).client)
+        try:
+            await Admin(client, 10.0).commit(group, offsets)
+        finally:
+            await client.close()
+
+    asyncio.run(run())
