@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tests.java import broker, launcher
-from tests.spark.beside import environment as beside
+from tests.spark.beside.environment import PYSPARK
 
 from bench.measure import Taken
 
@@ -141,7 +141,7 @@ def kafka() -> Peer:
 
 def spark(name: str) -> Peer:
     """Spark's own Kafka source; it runs in Spark, not as a program."""
-    version = f"spark-sql-kafka-0-10 {beside.PYSPARK}"
+    version = f"spark-sql-kafka-0-10 {PYSPARK}"
     return Peer(name, version, ())
 
 

@@ -20,7 +20,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 from tests.java.launcher import Unavailable
-from tests.spark.beside import environment as beside
+from tests.spark.beside.environment import jars as own_jars
+from tests.spark.beside.environment import python as own_python
 
 from bench.contestant import Contestant, environment, kafka, rota
 from bench.limit import LIMITS
@@ -75,7 +76,7 @@ TOPICS = (
 def run(bench: Run) -> Iterator[Row]:
     """Batch, streams, and looking up offsets."""
     try:
-        python, jars = beside.python(), beside.jars()
+        python, jars = own_python(), own_jars()
         stack = contextlib.ExitStack()
         broker = stack.enter_context(kafka(bench.folder / "spark"))
     except Unavailable as error:

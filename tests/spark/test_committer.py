@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import rota
 import rota.spark
+from rota.cli.main import main
 from rota.model.topic import TopicPartition
 
+ROOT = Path(__file__).parents[2]
 Offsets = dict[TopicPartition, int]
 Batch = Callable[[DataFrame, int], None]
 
@@ -281,3 +284,20 @@ def has_read(started: StreamingQuery, total: int) -> bool:
     last = started.lastProgress
     end = None if last is None else last.sources[0].endOffset
     return end is not None and set(json.loads(end)["late"].values()) == {total}
+
+
+def test_the_page_shows_what_works(
+    spark: SparkSession, broker: rota.Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "how-to" / "spark-group.md").read_text()
+    begin = page.index("    import rota.spark")
+    block = page[begin : page.index("    $ rota groups lag")]
+    folder = tmp_path / "checkpoint"
+    out = str(tmp_path / "out")
+    given = {"spark": spark, "checkpoint": str(folder), "out": out}
+    exec(dedent(block).replace("kafka:9092", broker.bootstrap_servers), given)
+    assert spark.read.parquet(out).count() == 2 * ROWS
+    assert broker.committed("bills") == ends(folder)
+    main(["groups", "lag", "--no-time", "--bootstrap-servers", broker.bootstrap_servers])
+    line = next(each for each in capsys.readouterr().out.splitlines() if each.startswith("bills"))
+    assert line.split()[:4] == ["bills", "Empty", "0", "0"]

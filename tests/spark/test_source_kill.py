@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import rota
-
-pytest.importorskip("pyspark")
+from tests.spark.held import PATIENCE, Held
 
 SCRIPT = textwrap.dedent(
     """
@@ -33,11 +35,6 @@ SCRIPT = textwrap.dedent(
             time.sleep(0.0005)
         kill()
 
-    def in_the_middle(batches):
-        for each in batches:
-            yield each
-            kill()
-
     def write(rows, number):
         if when == f"before {number}":
             kill()
@@ -57,8 +54,6 @@ SCRIPT = textwrap.dedent(
             .load()
             .selectExpr("partition", "offset", "CAST(value AS STRING) AS value")
         )
-        if when == "read":
-            rows = rows.mapInArrow(in_the_middle, rows.schema)
         writing = rows.writeStream.option("checkpointLocation", f"{folder}/checkpoint")
         writing = writing.trigger(availableNow=True)
         if "/" in when:
@@ -70,18 +65,23 @@ SCRIPT = textwrap.dedent(
         query.awaitTermination()
     """
 )
-PATIENCE = 300
 
 
-def ran(servers: str, start: str, folder: Path, when: str) -> None:
-    """The query until it has read all, or is killed."""
+def ran(servers: str, start: str, folder: Path, when: str = "", held: Held | None = None) -> None:
+    """The query until it has read all, or kills itself, or is killed because it reads."""
     command = [sys.executable, "-c", SCRIPT, servers, start, str(folder), when]
     said = folder / "said.txt"
     with said.open("w") as file:  # not a pipe: workers that outlive the driver would hold it open
-        done = subprocess.run(
-            command, stdout=file, stderr=file, start_new_session=True, timeout=PATIENCE, check=False
-        )
-    assert done.returncode == (-9 if when else 0), said.read_text()[-2000:]
+        query = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+    try:
+        if held is not None:
+            held.wait()
+            os.killpg(query.pid, signal.SIGKILL)
+        code = query.wait(PATIENCE)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(query.pid, signal.SIGKILL)
+    assert code == (-9 if when or held else 0), said.read_text()[-2000:]
 
 
 def fill(broker: rota.Broker) -> None:
@@ -108,8 +108,10 @@ def test_files_have_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
             broker.produce("t", "before", "the", "query", partition=partition)
         ran(servers, "latest", tmp_path, "checkpoint/offsets/0")
         fill(broker)
-        for when in ("read", "out/_spark_metadata/2", ""):
-            ran(servers, "latest", tmp_path, when)
+        ran(servers, "latest", tmp_path, held=Held(broker, 5))
+        broker.heal()
+        ran(servers, "latest", tmp_path, "out/_spark_metadata/2")
+        ran(servers, "latest", tmp_path)
     assert found(spark, tmp_path) == expected(3)
 
 
@@ -118,8 +120,12 @@ def test_batches_that_are_written_again_have_the_same_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with rota.Broker() as broker:
+        servers = broker.bootstrap_servers
         broker.create_topic("t", 2)
         fill(broker)
-        for when in ("before 0", "read", "after 1", "before 3", ""):
-            ran(broker.bootstrap_servers, "earliest", tmp_path, when)
+        ran(servers, "earliest", tmp_path, "before 0")
+        ran(servers, "earliest", tmp_path, held=Held(broker, 30))
+        broker.heal()
+        for when in ("after 1", "before 3", ""):
+            ran(servers, "earliest", tmp_path, when)
     assert found(spark, tmp_path) == expected(0)

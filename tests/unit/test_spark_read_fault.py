@@ -14,7 +14,7 @@ import rota
 from rota.client.fetch import Fetched
 from rota.errors import AuthorizationFailed, RecordError, Refused, TimedOut
 from rota.model.topic import TopicPartition
-from rota.spark.inquiry import Answer
+from rota.spark.inquiry import Answer, Inquiry
 from rota.spark.loss import DataLost
 from rota.spark.plan import Range
 from rota.spark.read import read
@@ -84,6 +84,22 @@ def test_a_connection_that_is_lost_for_an_answer(broker: rota.Broker, api: str) 
     given = {"kafka.max.partition.fetch.bytes": 150}
     assert offsets(broker.bootstrap_servers, (T0, 0, 10), given=given) == WHOLE
     assert broker.heal() == 0
+
+
+def test_a_pause_that_ends_while_it_is_looked_what_to_do(
+    broker: rota.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may be held up anywhere: no range is forgotten for that."""
+    send = Inquiry._send
+
+    def slow(inquiry: Inquiry, now: float) -> None:
+        send(inquiry, now)
+        time.sleep(0.03)  # longer than the pause
+
+    monkeypatch.setattr(Inquiry, "_send", slow)
+    broker.lose_answer("Fetch", times=2)
+    given = {"kafkaConsumer.pollTimeoutMs": 10_000}
+    assert offsets(broker.bootstrap_servers, (T0, 0, 10), given=given) == WHOLE
 
 
 def test_a_look_up_that_fails(broker: rota.Broker) -> None:

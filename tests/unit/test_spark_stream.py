@@ -117,6 +117,17 @@ def test_from_the_end_only_what_comes_is_read(broker: Broker, begin: Begin) -> N
     assert query.trigger() == [Range(p(0), 3, 4), Range(p(1), 2, 3)]
 
 
+def test_fixed_and_moving_beginnings_together(broker: Broker, begin: Begin) -> None:
+    """As in Spark's own, whose first batch may be continued here after a kill."""
+    fill(broker, 10, 10)
+    query = begin(startingOffsets='{"orders": {"0": -1, "1": 3}}')
+    assert query.trigger() == [Range(p(1), 3, 10)]
+    assert query.log == [{"orders": {"0": 10, "1": 10}}]
+    fill(broker, 1, 1)
+    again = begin(startingOffsets='{"orders": {"0": -1, "1": 3}}')
+    assert again.read(again.start, query.log[0]) == [Range(p(1), 3, 10)]
+
+
 def test_from_what_the_group_has_read(broker: Broker, begin: Begin) -> None:
     fill(broker, 3, 2)
     commit(broker, "billing", {p(0): 1})
@@ -243,6 +254,28 @@ def test_a_trigger_that_is_to_read_all_reads_all(broker: Broker, begin: Begin) -
     fill(broker, 100)
     query = begin(startingOffsets="earliest", maxOffsetsPerTrigger="20")
     assert query.trigger(ReadAllAvailable()) == [Range(p(0), 0, 100)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingOffsets": "committed", "kafka__group__id": "billing"},
+        {"startingOffsets": '{"orders": {"0": 3, "1": -1}}'},
+    ],
+)
+def test_a_trigger_with_a_single_batch_reads_in_it(
+    broker: Broker, begin: Begin, given: dict[str, str]
+) -> None:
+    fill(broker, 10, 10)
+    commit(broker, "billing", {p(0): 3, p(1): 10})
+    query = begin(**given)
+    assert query.trigger(ReadAllAvailable()) == [Range(p(0), 3, 10)]
+    again = begin(**given)
+    assert again.read(again.start, query.log[0]) == [Range(p(0), 3, 10)], "and after a kill"
+
+
+def test_spark_alone_says_that_all_is_to_be_read(begin: Begin) -> None:
+    assert not isinstance(begin().reader.getDefaultReadLimit(), ReadAllAvailable)
 
 
 def test_new_partitions_have_their_share(broker: Broker, begin: Begin) -> None:

@@ -11,8 +11,8 @@ from rota.broker.alarm import Alarms
 from rota.broker.call import Call
 from rota.broker.dispatch import Handler
 from rota.errors import Code, InputError
+from rota.wire import schema
 from rota.wire.api import ASKED_ONLY, Api
-from rota.wire.schema import OWN, folder
 
 T = TypeVar("T", bound=enum.IntEnum)
 
@@ -129,8 +129,8 @@ def api_of(name: str | int) -> Api:
     if isinstance(name, int):
         known = ", ".join(f"{int(each)} {text}" for each, text in names.items())
         raise InputError(f"API {name}: Rota's broker serves none of this number; it has {known}")
-    for other in (*folder().glob("*Request.json"), *OWN.glob("*Request.json")):
-        if _plain(other.stem.removesuffix("Request")) == _plain(name):
+    for other in schema.names():
+        if other.endswith("Request") and _plain(other.removesuffix("Request")) == _plain(name):
             raise InputError(f"API {name!r}: Rota's broker does not serve it")
     raise InputError(f"API {name!r}: there is none of this name{_nearest(name, names.values())}")
 

@@ -106,5 +106,5 @@ def fetch_of(
         )
     if any(part.leader_only for part in parts):
         config = replace(config, rack=None)
-    size = sum(sizes.of(part) for part in parts)
+    size = min(sum(sizes.of(part) for part in parts), config.fetch_max_bytes)
     return request(wanted, config, max_bytes=size), size

@@ -130,21 +130,23 @@ class Follower:
 
         :param at_exit: the program ends, and Spark Connect cannot be asked any more
         """
-        active = set(self._running)
+        ended = set(self._running)
         if self._here or not at_exit:
-            active.clear()
-            self._errands.add(partial(self._look_around, active))
+            self._errands.add(partial(self._look_around, ended))
+        else:
+            ended.clear()
         if not self._errands.wait(until - time.monotonic()):
             return False
         # Spark says that a query has ended before its listeners have heard all of it
         with self._changed:
             heard = self._changed.wait_for(
-                lambda: self._running.keys() <= active, max(0.0, until - time.monotonic())
+                lambda: not self._running.keys() & ended, max(0.0, until - time.monotonic())
             )
         return self._errands.wait(until - time.monotonic()) and heard
 
-    def _look_around(self, active: set[str]) -> None:
-        active.update(str(each.runId) for each in self._spark.streams.active)
+    def _look_around(self, runs: set[str]) -> None:
+        """Leaves of these only what has ended."""
+        runs.difference_update(str(each.runId) for each in self._spark.streams.active)
 
     def end(self, until: float, *, surely: bool = False) -> bool:
         """Hears no more; False if the listener could not be taken off.

@@ -60,7 +60,7 @@ class Inquiry:
         self._options = options
         self._patience = options.patience / 1000
         self._sizes = Sizes(options.read.max_partition_bytes, link.rates)
-        self._queue = deque(Part(*each) for each in task)
+        self._queue = deque(Part(*each) for each in task if each.size > 0)
         """Not under way."""
         self._doubtful: list[Part] = []
         """To be looked up, or being so."""
@@ -81,14 +81,16 @@ class Inquiry:
             self._away += self._link.loop.time() - self._left
         try:
             while self._queue or self._flights or self._doubtful:
-                self._begin_chores()
-                self._send()
+                # one time for a turn: what is due after it is waited for
+                now = self._now
+                self._begin_chores(now)
+                self._send(now)
                 flight = next((each for each in self._flights if each.done()), None)
                 if flight is None:
-                    await self._wait()
+                    await self._wait(now)
                     self._give_up()
                 elif found := self._landed(flight):
-                    self._send()  # the next is on its way while Spark takes these
+                    self._send(now)  # the next is on its way while Spark takes these
                     return found
             return []
         finally:
@@ -173,9 +175,9 @@ class Inquiry:
 
     # Waiting
 
-    async def _wait(self) -> None:
-        """Until something has happened, or is due."""
-        due = [part.ready for part in self._queue if part.ready > self._now]
+    async def _wait(self, turn: float) -> None:
+        """Until something has happened, or is due after this turn."""
+        due = [part.ready for part in self._queue if part.ready > turn]
         due += [flight.sent + self._late for flight in self._flights.values()]
         due += [each.waiting + self._patience for each in self._every() if each.waiting is not None]
         due += [trouble.since + self._patience for trouble in self._troubles.values()]
@@ -239,8 +241,7 @@ class Inquiry:
 
     # Chores
 
-    def _begin_chores(self) -> None:
-        now = self._now
+    def _begin_chores(self, now: float) -> None:
         unknown = not self._known or any(part.stale and part.ready <= now for part in self._queue)
         if self._queue and unknown:
             self._begin("leaders", self._learn_leaders)
@@ -348,7 +349,7 @@ class Inquiry:
         known = self._client.metadata.brokers.get(node)
         return None if known is None else self._client.peer(known).connection
 
-    def _send(self) -> None:
+    def _send(self, now: float) -> None:
         """Fetches to all brokers that have not enough to do and are connected."""
         room: dict[int, int] = {}
         for part in self._queue:
@@ -364,7 +365,7 @@ class Inquiry:
                 connection = self._connection(node) if count > 0 else None
                 if connection is None or under_way >= UNDER_WAY:
                     continue
-                parts = choose(self._queue, node, self._sizes, self._now)
+                parts = choose(self._queue, node, self._sizes, now)
                 if parts:
                     under_way += self._fetch(node, connection, parts)
                     room[node] -= 1

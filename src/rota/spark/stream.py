@@ -6,8 +6,9 @@ Where a query begins is not in the checkpoint: after a kill in its first batch, 
 in Python for it once more, and the answer may be another one by then. So the beginning goes to
 Spark as a mark (:data:`BEGINNING`), which says that it is the beginning and no more. The first
 batch, whose end the checkpoint has, begins for each partition of that end where the options say.
-Where those say something that time changes (``latest``, ``committed``), the first batch is an empty
-one, up to the place that was meant: so it is in the checkpoint before anything is read.
+Where those say something that moves (``latest``, ``committed``), the first batch reads nothing of
+the partition, up to the place that was meant: so it is in the checkpoint before anything is read.
+Only a trigger that has a single batch (``once``) reads on at once.
 """
 
 from __future__ import annotations
@@ -76,13 +77,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {topic: dict(each) for topic, each in BEGINNING.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What the options say of a trigger."""
+        """What the options say of a trigger. To read all is said by Spark only, for ``once``."""
         options = self._options
         if options.least_offsets is not None:
             return ReadMinRows(options.least_offsets)
-        if options.most_offsets is not None:
-            return ReadMaxRows(options.most_offsets)
-        return ReadAllAvailable()
+        return ReadMaxRows(options.most_offsets or spec.LARGEST)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """From now on there is nothing new."""
@@ -93,14 +92,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, dict[str, int]]:
         """How far the next batch reads."""
         begin = self._beginning() if start == BEGINNING else spec.from_json(start)
-        if start == BEGINNING and self._moves():
-            self._latest = begin
-            self._delay.last = _now()
-            return spec.to_json(begin)
-        self._latest = self._target if self._target is not None else self._ends(begin)
-        if isinstance(limit, ReadAllAvailable):
+        everything = isinstance(limit, ReadAllAvailable)
+        if start == BEGINNING and not everything:
+            self._latest = self._ends_at_first(begin)
+        else:
+            self._latest = self._target if self._target is not None else self._ends(begin)
+        if everything:
             return spec.to_json(self._latest)
         return spec.to_json(self._limited(begin, self._latest))
+
+    def _ends_at_first(self, first: Offsets) -> Offsets:
+        """Partitions whose beginning moves end there."""
+        still = {each: offset for each, offset in first.items() if self._moves(each)}
+        if still and len(still) == len(first):
+            return still
+        return (self._target if self._target is not None else self._ends(first)) | still
 
     def _beginning(self) -> Offsets:
         """Where the query begins."""
@@ -118,24 +124,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = {each: min(first[each], until) for each, until in now.items()}
         return target | {each: max(target.get(each, 0), until) for each, until in most.items()}
 
-    def _moves(self) -> bool:
-        """Whether the beginning, asked for later, may be another one."""
+    def _moves(self, partition: TopicPartition) -> bool:
+        """Whether its beginning, asked for later, may be another one."""
+        late_is_latest = self._options.late_is_latest
         match self._options.start:
             case option.Latest() | option.Committed():
                 return True
             case option.Given(_, given):
-                return spec.LATEST in given.values()
+                return given.get(partition) == spec.LATEST
             case option.At(_, moment):
-                return self._options.late_is_latest or moment == spec.LATEST
+                return late_is_latest or moment == spec.LATEST
             case option.AtEach(_, times):
-                return self._options.late_is_latest or spec.LATEST in times.values()
+                return late_is_latest or times.get(partition) == spec.LATEST
             case option.Earliest():
                 return False
 
     def _limited(self, start: Offsets, end: Offsets) -> Offsets:
         options = self._options
-        waits = options.least_offsets is not None and self._target is None
-        if waits and self._delay.holds(start, end, _now()):
+        # with availableNow, too, as in Spark's own: what is left then waits for the next run
+        if options.least_offsets is not None and self._delay.holds(start, end, _now()):
             return start
         if options.most_offsets is None:
             return end
@@ -162,12 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of a batch."""
         until = spec.from_json(end)
-        if start != BEGINNING:
-            begin = spec.from_json(start)
-        elif self._moves():
-            return []
-        else:
-            begin = self._begin_of(until)
+        begin = self._begin_of(until) if start == BEGINNING else spec.from_json(start)
         options = self._options
         planned = plan.tasks(
             self._ranges(begin, until),
@@ -178,12 +180,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [TaskPartition(each) for each in planned]
 
     def _begin_of(self, end: Offsets) -> Offsets:
-        """Where the first batch begins, whose end is known: after a restart, too."""
+        """Where the first batch begins, whose end is known: after a restart, too.
+
+        What moves has not moved back: the end of the batch is where it was, or behind that.
+        """
         known = self._first
         if known is None:
             where = _narrowed(self._options.start, end)
             known = self._cluster.offsets(where, _named(where, end))
-        return {each: offset for each, offset in known.items() if each in end}
+        return {
+            each: min(offset, end[each]) if self._moves(each) else offset
+            for each, offset in known.items()
+            if each in end
+        }
 
     def _ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """What to read; says what cannot be read any more."""

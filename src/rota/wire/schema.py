@@ -14,13 +14,15 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rota.errors import Unreachable
 
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
 Default: TypeAlias = "int | float | bool | str | bytes | list[Any] | None"
 
-OWN = Path(__file__).parent / "resource"
 NO_ID = bytes(16)
 """The id of no topic."""
 NUMBERS = {
@@ -106,13 +108,30 @@ class Schema:
     struct: Struct
 
 
-def require(names: Iterable[str]) -> None:
+@functools.cache
+def own() -> Traversable:
+    """Where Rota's own are: in a folder, or in the archive as which Spark brings Rota to others."""
+    place = Path(__file__).parent / "resource"
+    if place.is_dir():
+        return place
+    from importlib.resources import files  # noqa: PLC0415 (takes longer than all the rest)
+
+    return files(__package__) / "resource"
+
+
+def names() -> set[str]:
+    """Of all schemas that there are."""
+    places = (own(), folder())
+    return {file.name.removesuffix(".json") for place in places for file in place.iterdir()}
+
+
+def require(wanted: Iterable[str]) -> None:
     """Looks whether there are schemas of these names, without a look into them.
 
     :raises Unreachable: kafka-python is not there, or too old to know one
     """
-    there = {path.stem for place in (OWN, folder()) for path in place.iterdir()}
-    for name in names:
+    there = names()
+    for name in wanted:
         if name not in there:
             raise Unreachable(
                 f"kafka-python brings no schema of {name}; a newer one does: "
@@ -122,8 +141,8 @@ def require(names: Iterable[str]) -> None:
 
 def load(name: str) -> Schema:
     """A message's schema by its name, such as ``FetchRequest``."""
-    file = OWN / f"{name}.json"
-    if not file.exists():
+    file = own() / f"{name}.json"
+    if not file.is_file():
         file = folder() / f"{name}.json"
     text = file.read_text(encoding="utf-8")
     found = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))

@@ -1,0 +1,27 @@
+"""A broker that stops answering in the middle of a read."""
+
+from __future__ import annotations
+
+import time
+
+from rota import Broker
+from rota.broker.fault import Order
+from rota.wire.api import Api
+
+PATIENCE = 300
+
+
+class Held:
+    """Lets some Fetches pass, and keeps all others waiting."""
+
+    def __init__(self, broker: Broker, after: int) -> None:
+        self._order = Order(api=Api.FETCH, left=None, client_id=None, delay=86_400_000)
+        broker.delay("Fetch", 0.001, times=after)
+        broker._run(lambda node: node.faults.order(self._order))
+
+    def wait(self) -> None:
+        """Until one waits."""
+        until = time.monotonic() + PATIENCE
+        while not self._order.met:
+            assert time.monotonic() < until, "nobody reads"
+            time.sleep(0.01)

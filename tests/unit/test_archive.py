@@ -1,0 +1,32 @@
+"""Rota out of an archive: Spark brings packages to other machines so."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import rota
+
+SCRIPT = """
+import rota
+from rota.client.cluster import Client
+from rota.spark.read import read
+from rota.wire import schema
+assert "rota.zip" in rota.__file__, rota.__file__
+print(schema.load("ConsumerGroupDescribeRequest").key, schema.load("FetchRequest").key)
+"""
+
+
+def test_what_executors_need_is_found_in_an_archive(tmp_path: Path) -> None:
+    here = Path(rota.__file__).parent
+    archive = shutil.make_archive(str(tmp_path / "rota"), "zip", here.parent, here.name)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={"PYTHONPATH": archive},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "69 1\n"), done.stderr
