@@ -238,11 +238,11 @@ class Rounds:
         """A large round: a run over all that there is."""
         spark = self._spark
         new = spark.read.schema(_WIDE).parquet(str(_new(tables))).drop("wanted")
-        names: Mapping[bytes, str] = {}
-        given = Given(journal=new)
+        evidence, given = self._evidence, Given(journal=new)
         if self._mark.batch >= 0:
             old = self._shown()
             names = (self._memory or self._load(old)).known.names
+            evidence = replace(evidence, server_logs=(), ends=())  # it has been read
             nothing = [fn.lit(None).cast("string").alias(name) for name in ("file", "problem")]
             given = Given(
                 journal=old.read(spark, JOURNAL).select("*", *nothing).unionByName(new),
@@ -252,7 +252,7 @@ class Rounds:
             )
         found = Found(segments=segment.find(()), live=self._live, given=given)
         stages = Stages(spark, tables, self._options, self._listener, found)
-        stages.compute(self._evidence)
+        stages.compute(evidence)
         self._save_whole(tables, stages.names)
         self._memory = None
         summary = stages.summary
