@@ -75,3 +75,11 @@ def _check_columns(given: StructType, options: Options) -> None:
 def _warn(warnings: tuple[str, ...]) -> None:
     for each in warnings:
         LOGGER.warning('format("rota"): %s', each)
+
+
+def sized(parallelism: int) -> type[Source]:
+    """The source of a session that runs so many tasks at a time.
+
+    Nobody can import it, so Spark sends the class itself, which is small.
+    """
+    return type("Source", (Source,), {"__module__": "rota.spark", "parallelism": parallelism})
