@@ -148,8 +148,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limited(self, start: Offsets, end: Offsets) -> Offsets:
         options = self._options
-        waits = options.least_offsets is not None and self._target is None
-        if waits and self._delay.holds(start, end, _now()):
+        # with availableNow, too, as in Spark's own: what is left then waits for the next run
+        if options.least_offsets is not None and self._delay.holds(start, end, _now()):
             return start
         if options.most_offsets is None:
             return end

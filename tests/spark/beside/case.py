@@ -63,7 +63,6 @@ TOPICS = (
     Read("a pattern that fits none", {"subscribePattern": "nothing"}, 0),
     Read("partitions", {"assign": {"orders": [0, 2], "returns": [0]}}, 13),
     Read("a partition twice", {"assign": {"orders": [1, 1]}}, 4),
-    Read("a partition that is not there", {"assign": {"orders": [1, 7]}}, 4),
     Read("no partitions of a topic", {"assign": {"orders": []}}, 0),
     Read("no partitions", {"assign": "{}"}, 0),
     Read("options in other letters", {"SUBSCRIBE": "returns", "STARTINGOFFSETS": "earliest"}, 3),

@@ -51,6 +51,7 @@ class Shop:
 
     def grow(self, topic: str, partitions: int) -> None:
         done(self._admin.create_partitions([NewPartitions(topic, partitions)]))
+        self._producer = self.producer()  # one that knows a topic learns of a partition much later
 
     def expire(self, topic: str, before: int, partition: int = 0) -> None:
         """Retention has taken what was before."""

@@ -119,6 +119,7 @@ class Beside:
         """A batch query, which must give the same with both."""
         own, rota = self.both("read", options)
         assert own.refused is None, own.refused
+        assert rota.refused is None, rota.refused
         assert rota == own
         return own
 
@@ -176,6 +177,7 @@ class Twins:
         """A run of each, which must give the same."""
         own, rota = self.both(op)
         assert own.refused is None, own.refused
+        assert rota.refused is None, rota.refused
         assert rota == own
         return own
 

@@ -274,6 +274,8 @@ STREAM = (
 
 STRICTER = (
     Refusal("an option that nobody knows", returns(inculdeHeaders="true"), "", "includeHeaders"),
+    Refusal("a partition that is not there", {"assign": {"orders": [1, 7]}}, "", "orders-7"),
+    Refusal("a setting that nobody knows", returns(**{"kafka.fetch.min.byte": "1"}), "", "bytes"),
     Refusal("half an offset", returns(startingOffsets=at("returns", 1.5)), "", "startingOffsets"),
     Refusal("no offset", returns(startingOffsets=at("returns", None)), "", "startingOffsets"),
 )
