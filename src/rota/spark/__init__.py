@@ -37,14 +37,13 @@ def register(spark: SparkSession) -> None:
         raise MissingExtra(problem)
     try:
         from rota.spark.parallelism import parallelism  # noqa: PLC0415 (loads pyspark)
-        from rota.spark.source import Source  # noqa: PLC0415 as above
+        from rota.spark.source import sized  # noqa: PLC0415 as above
     except ImportError as error:
         raise MissingExtra(
             f"Rota's Spark source needs PySpark 4.2 or newer, and pyarrow: pip install "
             f"'rota[spark]' ('.[spark]' in a clone): {error}"
         ) from error
-    found = type("Source", (Source,), {"parallelism": parallelism(spark)})
-    spark.dataSource.register(found)
+    spark.dataSource.register(sized(parallelism(spark)))
 
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and no others
