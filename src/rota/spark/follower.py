@@ -148,9 +148,6 @@ class Follower:
         """Leaves of these only what has ended."""
         runs.difference_update(str(each.runId) for each in self._spark.streams.active)
 
-    def _look_around(self, active: set[str]) -> None:
-        active.update(str(each.runId) for each in self._spark.streams.active)
-
     def end(self, until: float, *, surely: bool = False) -> bool:
         """Hears no more; False if the listener could not be taken off.
 
