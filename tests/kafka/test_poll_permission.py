@@ -57,7 +57,12 @@ def test_what_is_not_allowed_is_named(
     offsets = confluent_kafka.ConsumerGroupTopicPartitions(
         "billing", [confluent_kafka.TopicPartition("orders", 0, 0)]
     )
-    admin.alter_consumer_group_offsets([offsets])["billing"].result(WAIT)
+
+    def is_committed() -> bool:
+        told = admin.alter_consumer_group_offsets([offsets])["billing"].result(WAIT)
+        return all(each.error is None for each in told.topic_partitions)
+
+    until("it is committed", is_committed)
     login = tmp_path / "client.properties"
     login.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
 

@@ -129,3 +129,23 @@ def test_nobody_at_the_address_of_spark_connect(
     code, text = said(capsys, *words)
     assert code == 3
     assert "Spark Connect cannot be reached" in last_line(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--segments", "x"), "--follow reads a live cluster: give --bootstrap-servers"),
+        (("--bootstrap-servers", "x:1", "--segments", "x"), "it does not go with --segments"),
+        (("--bootstrap-servers", "x:1", "--until", "1h"), "it does not go with --until"),
+        (("--bootstrap-servers", "x:1", "--poll"), "it does not go with --poll"),
+        (("--bootstrap-servers", "x:1", "--since", "1h"), "--since takes a time with it"),
+        (("--bootstrap-servers", "x:1", "--master", "sc://x"), "Spark Connect"),
+        (("--demo",), "--follow reads a live cluster"),
+    ],
+)
+def test_what_cannot_be_followed(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
+) -> None:
+    code, text = said(capsys, "--follow", *words)
+    assert code == 2
+    assert problem in text

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -48,6 +49,9 @@ _WIDE = f"{schema.ddl(JOURNAL)}, file string, problem string, wanted boolean"
 _NAME = f"coalesce(make_valid_utf8(cast({GROUP} as string)), '') `group`"
 
 
+COLUMNS = zlib.crc32(" ".join(schema.ddl(table) for table in TABLES).encode())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
     """What a round says of itself."""
@@ -64,13 +68,18 @@ class Mark:
     last: int = 0
     """The time of the last record."""
     rebalances: int = 0
+    tables: int = COLUMNS
+    """Which columns the tables have: another version of Rota may have others."""
 
     @classmethod
     def read(cls, run: Path | None) -> Mark | None:
-        """What the folder of a run says; None: it is none of a run that follows."""
+        """What the folder of a run says; None: it is none of a run that follows, or of one with
+        other columns.
+        """
         if run is None or not (run / MARK).exists():
             return None
-        return cls(**json.loads((run / MARK).read_text(encoding="utf-8")))
+        told = json.loads((run / MARK).read_text(encoding="utf-8"))
+        return cls(**told) if told.get("tables") == COLUMNS else None
 
     def write(self, run: Path) -> None:
         """Marks the folder of a round."""

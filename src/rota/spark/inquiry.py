@@ -60,7 +60,7 @@ class Inquiry:
         self._options = options
         self._patience = options.patience / 1000
         self._sizes = Sizes(options.read.max_partition_bytes, link.rates)
-        self._queue = deque(Part(*each) for each in task)
+        self._queue = deque(Part(*each) for each in task if each.size > 0)
         """Not under way."""
         self._doubtful: list[Part] = []
         """To be looked up, or being so."""
