@@ -12,6 +12,8 @@ EARLIEST = {"startingOffsets": "earliest"}
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 LATEST = {"startingOffsetsByTimestampStrategy": "latest"}
 LOSE = {"failOnDataLoss": "false"}
+SOON = {"kafkaConsumer.pollTimeoutMs": "2000"}
+"""How long Spark's own looks for a record that is not there yet; two minutes by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,6 @@ LOST = (
         14,
     ),
     Read("wholly before retention", {**between("aged", (2, 9), (4, 10)), **LOSE}, 1),
-    Read("past the end", {**between("orders", (0, 0, 0), (50, 0, 0)), **LOSE}, 10),
-    Read("wholly past the end", {**between("orders", (20, 0, 0), (50, 2, 0)), **LOSE}, 2),
+    Read("past the end", {**between("orders", (0, 0, 0), (50, 0, 0)), **LOSE, **SOON}, 10),
+    Read("wholly past the end", {**between("orders", (20, 0, 0), (50, 2, 0)), **LOSE, **SOON}, 2),
 )

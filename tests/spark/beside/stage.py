@@ -25,8 +25,6 @@ BRISK = {
     "kafka.fetch.max.wait.ms": "50",
     "fetchOffset.numRetries": "1",
     "fetchOffset.retryIntervalMs": "10",
-    # how long it looks for a record that is not there
-    "kafkaConsumer.pollTimeoutMs": "1000",
 }
 """Options of every query here: what goes wrong is to be said soon."""
 

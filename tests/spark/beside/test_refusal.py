@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.beside.case import EARLIEST, after, at, between, timed
+from tests.spark.beside.case import EARLIEST, SOON, after, at, between, timed
 from tests.spark.beside.stage import Beside, Options
 
 
@@ -230,7 +230,10 @@ BATCH = (
         "an offset that means nothing", orders(startingOffsets=at("orders", -3, 0, 0)), "-3", "-3"
     ),
     Refusal(
-        "past the end", between("orders", (0, 0, 0), (50, 0, 0)), "OffsetOutOfRange", "orders-0"
+        "past the end",
+        {**between("orders", (0, 0, 0), (50, 0, 0)), **SOON},
+        "OffsetOutOfRange",
+        "orders-0",
     ),
     Refusal(
         "wholly before retention", between("aged", (2, 0), (4, 0)), "OffsetOutOfRange", "aged-0"
