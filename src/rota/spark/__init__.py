@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rota import wire
@@ -33,18 +35,25 @@ def register(spark: SparkSession) -> None:
 
     :raises MissingExtra: a package is missing that ``rota[spark]`` brings
     """
+    with _complete():
+        from rota.spark.parallelism import parallelism  # noqa: PLC0415 (loads pyspark)
+        from rota.spark.source import Source  # noqa: PLC0415 as above
+    found = type("Source", (Source,), {"parallelism": parallelism(spark)})
+    spark.dataSource.register(found)
+
+
+@contextmanager
+def _complete() -> Iterator[None]:
+    """What is loaded in it says how to get what is missing."""
     if problem := wire.missing("Spark source", "spark"):
         raise MissingExtra(problem)
     try:
-        from rota.spark.parallelism import parallelism  # noqa: PLC0415 (loads pyspark)
-        from rota.spark.source import Source  # noqa: PLC0415 as above
+        yield
     except ImportError as error:
         raise MissingExtra(
             f"Rota's Spark source needs PySpark 4.2 or newer, and pyarrow: pip install "
             f"'rota[spark]' ('.[spark]' in a clone): {error}"
         ) from error
-    found = type("Source", (Source,), {"parallelism": parallelism(spark)})
-    spark.dataSource.register(found)
 
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and no others
@@ -52,6 +61,6 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no others
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module 'rota.spark' has no attribute {name!r}")
-        from rota.spark import committer  # noqa: PLC0415 as above
-
+        with _complete():
+            from rota.spark import committer  # noqa: PLC0415 as above
         return getattr(committer, name)
