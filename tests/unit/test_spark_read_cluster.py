@@ -8,8 +8,8 @@ import pytest
 
 from rota.client.metadata import Metadata
 from rota.errors import RecordError, TimedOut
-from rota.spark.flight import Sizes, fetch_of
-from rota.spark.part import Part
+from rota.spark.reading.flight import Sizes, fetch_of
+from rota.spark.reading.part import Part
 from rota.wire.message import Message
 from tests.unit.scripted_cluster import (
     FOLLOWER,

@@ -11,7 +11,7 @@ from rota.client.metadata import Metadata
 from rota.model.client import ReadConfig
 from rota.model.offset import NO_EPOCH
 from rota.model.topic import TopicPartition
-from rota.spark.part import Part
+from rota.spark.reading.part import Part
 from rota.wire.message import NO_ID
 
 ANSWER = 4 << 20

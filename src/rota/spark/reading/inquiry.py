@@ -16,14 +16,14 @@ from rota.client.fetch import Fetched
 from rota.client.refusal import AGAIN, refusal
 from rota.client.retry import hopeless
 from rota.errors import Code, RotaError, TimedOut, UnknownTopic, Unreachable
-from rota.spark import doubt
-from rota.spark.arrival import Verdict, judge
-from rota.spark.flight import Flight, Sizes, choose, fetch_of
-from rota.spark.link import Link
 from rota.spark.loss import lost
 from rota.spark.option import Options
-from rota.spark.part import Part
 from rota.spark.plan import Task
+from rota.spark.reading import doubt
+from rota.spark.reading.arrival import Verdict, judge
+from rota.spark.reading.flight import Flight, Sizes, choose, fetch_of
+from rota.spark.reading.link import Link
+from rota.spark.reading.part import Part
 from rota.wire.api import Api
 from rota.wire.message import Message
 
