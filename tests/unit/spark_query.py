@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 from collections.abc import Mapping
 from functools import partial
 
@@ -64,3 +66,17 @@ def commit(broker: Broker, group: str, offsets: Mapping[TopicPartition, int]) ->
             await client.close()
 
     asyncio.run(run())
+
+
+def connections(broker: Broker) -> int:
+    """How many connections to the broker this process has open."""
+    port = int(broker.bootstrap_servers.rpartition(":")[2])
+    sockets = [each for each in gc.get_objects() if isinstance(each, socket.socket)]
+    return sum(each.fileno() >= 0 and _peer(each) == port for each in sockets)
+
+
+def _peer(each: socket.socket) -> int | None:
+    try:
+        return int(each.getpeername()[1])
+    except (OSError, IndexError, TypeError, ValueError):
+        return None

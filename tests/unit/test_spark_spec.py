@@ -43,7 +43,7 @@ def test_the_ends_of_a_partition_have_numbers() -> None:
 
 
 def test_partitions_are_named_once() -> None:
-    found = spec.partitions("assign", '{"b": [2, "0", 2], "a": [1]}')
+    found = spec.partitions("assign", '{"b": [2, 0, 2], "a": [1]}')
     assert found == (TopicPartition("b", 2), TopicPartition("b", 0), TopicPartition("a", 1))
 
 
@@ -85,7 +85,7 @@ def test_a_time_is_in_milliseconds() -> None:
         spec.times("startingOffsetsByTimestamp", '{"t": {"0": "noon"}}')
 
 
-@pytest.mark.parametrize("text", ['{"t": 0}', '{"t": {"0": 1}}', '{"t": [true]}', '{"t": [-1]}'])
+@pytest.mark.parametrize("text", ['{"t": 0}', '{"t": {"0": 1}}', '{"t": [true]}', '{"t": ["0"]}'])
 def test_assigned_partitions_are_a_list_of_numbers(text: str) -> None:
     with pytest.raises(InputError, match=r"^assign: topic 't': "):
         spec.partitions("assign", text)
