@@ -159,22 +159,20 @@ def test_the_command_is_killed_and_ended(
     cluster = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers})
     with member(broker, "first"):
         for wait in (0.0, 1.0, 3.0):
-            running = command(broker, out)
+            with command(broker, out) as running:
+                until(lambda: rebalances(out, "first") > 0)
+                with member(broker, "first"):
+                    time.sleep(wait)  # anywhere in a round
+                    os.killpg(running.pid, signal.SIGKILL)
+        with command(broker, out) as running:
             assert running.stdout is not None
-            until(lambda: rebalances(out, "first") > 0)
-            with member(broker, "first"):
-                time.sleep(wait)  # anywhere in a round
-                os.killpg(running.pid, signal.SIGKILL)
-                running.wait()
-        running = command(broker, out)
-        assert running.stdout is not None
-        told = json.loads(running.stdout.readline())
-        assert set(told) == {"at", "seconds", "records", "groups", "rebalances", "unread"}
-        until(lambda: caught_up(out, cluster))
-        running.send_signal(signal.SIGINT)
-        _, said = running.communicate()
-        assert running.returncode == 130, said
-        assert "Traceback" not in said
+            told = json.loads(running.stdout.readline())
+            assert set(told) == {"at", "seconds", "records", "groups", "rebalances", "unread"}
+            until(lambda: caught_up(out, cluster))
+            running.send_signal(signal.SIGINT)
+            _, said = running.communicate()
+            assert running.returncode == 130, said
+            assert "Traceback" not in said
         given = (str(samples(out, tmp_path / "ends.jsonl")),)
         once = ran(spark, Evidence(cluster=cluster, ends=given), tmp_path / "once")
         assert everything(out) == everything(once.out)
