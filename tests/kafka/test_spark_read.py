@@ -15,7 +15,7 @@ from rota.model.topic import TopicPartition
 from rota.spark.lookup import Lookup
 from rota.spark.loss import DataLost
 from rota.spark.plan import Range
-from rota.spark.read import read
+from rota.spark.reading.read import read
 from tests.java.broker import Broker
 from tests.java.launcher import Unavailable
 from tests.kafka.test_fetcher import Topic

@@ -21,7 +21,7 @@ import rota.spark
 from tests.spark.test_committer import ends, fill, query, reading, rows
 
 CLASSIC = """
-    import os, signal, sys
+    import os, signal, sys, time
     from pyspark.sql.streaming.listener import StreamingQueryListener
     import rota.spark
     from rota.pipeline.session import session
@@ -42,6 +42,8 @@ CLASSIC = """
                 die("told")
 
     def sink(frame, batch):
+        if batch == 2 and when == "told":
+            time.sleep(3600)  # listeners hear of a batch while the next one runs
         if batch == 1:
             die("begun")
         frame.write.format("noop").mode("overwrite").save()

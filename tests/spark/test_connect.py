@@ -18,6 +18,8 @@ pytest.importorskip("grpc")
 pytest.importorskip("grpc_status")
 pytest.importorskip("zstandard")
 
+ANY_PORT = {"SPARK_TESTING": "1"}
+"""For a server beside others: pyspark's own way to one that takes a free port."""
 # pyspark starts a server on this machine for local[...] where it is asked for Connect
 SCRIPT = """
     import os, sys
@@ -59,13 +61,14 @@ def test_a_connected_session_makes_the_same_tables(
         if number % 2:
             shutil.copytree(folder, copied / folder.name)
             shutil.rmtree(served / folder.name)
+    path = os.pathsep.join(filter(None, sys.path))
     with rota.Broker(served, adopt=True) as broker:
         broker.clock.freeze()
         address = broker.bootstrap_servers
         words = [str(copied), address, str(LOG), str(out), str(tmp_path / "java")]
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(SCRIPT), *words],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=os.environ | {"PYTHONPATH": path, **ANY_PORT},
             capture_output=True,
             text=True,
             check=False,

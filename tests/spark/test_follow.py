@@ -85,7 +85,7 @@ def test_in_pieces_as_in_one_run(
 def test_a_large_round_among_small_ones(
     spark: SparkSession, live: Live, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evidence = Evidence(cluster=live.cluster)
+    evidence = Evidence(cluster=live.cluster, server_logs=(str(LOG),), ends=(str(ENDS),))
     other = Path(shutil.copytree(out, tmp_path / "other", symlinks=True))
     places = list(enumerate(pairwise(cuts(live, [*SHARES[:3], 0.6]))))
     for folder, large in ((out, set[int]()), (other, {2})):

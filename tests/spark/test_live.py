@@ -101,7 +101,7 @@ def test_tasks_load_no_broker(spark: SparkSession, cluster: Cluster) -> None:
 
     rows = ingest.live_journal(spark, look(cluster)).mapInArrow(loaded, "name string").collect()
     names = {row.name for row in rows}
-    assert "rota.spark.read" in names
+    assert "rota.spark.reading.read" in names
     assert not {name for name in names if name.startswith(("rota.broker", "rota.consumer"))}
 
 

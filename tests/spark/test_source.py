@@ -204,9 +204,10 @@ def test_what_the_page_shows_runs(
     fill(broker, 2)
     blocks = re.findall(r"^```python spark\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 2
+    namespace: dict[str, object] = {"spark": session}
     for block in blocks:
         here = block.replace("localhost:9092", broker.bootstrap_servers)
-        exec(here.replace("/data/", f"{tmp_path}/"), {"spark": session})
+        exec(here.replace("/data/", f"{tmp_path}/"), namespace)
     assert "|NULL|  0-1|        0|     1|" in capsys.readouterr().out
     assert session.read.parquet(f"{tmp_path}/bills").count() == 2
     assert broker.committed("billing") == {p(0): 2}

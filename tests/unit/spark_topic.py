@@ -11,10 +11,10 @@ import rota
 from rota.formats.batch import Marker, Record, encode, marker
 from rota.model.topic import TopicPartition
 from rota.spark import option
-from rota.spark.link import KEPT
 from rota.spark.option import Options
 from rota.spark.plan import Range
-from rota.spark.read import read
+from rota.spark.reading.link import KEPT
+from rota.spark.reading.read import read
 
 NOW = 1_790_000_000_000
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

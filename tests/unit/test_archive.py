@@ -12,7 +12,7 @@ import rota
 SCRIPT = """
 import rota
 from rota.client.cluster import Client
-from rota.spark.read import read
+from rota.spark.reading.read import read
 from rota.wire import schema
 assert "rota.zip" in rota.__file__, rota.__file__
 print(schema.load("ConsumerGroupDescribeRequest").key, schema.load("FetchRequest").key)

@@ -137,7 +137,7 @@ def test_nobody_at_the_address_of_spark_connect(
         (("--segments", "x"), "--follow reads a live cluster: give --bootstrap-servers"),
         (("--bootstrap-servers", "x:1", "--segments", "x"), "it does not go with --segments"),
         (("--bootstrap-servers", "x:1", "--until", "1h"), "it does not go with --until"),
-        (("--bootstrap-servers", "x:1", "--poll"), "it does not go with --poll"),
+        (("--bootstrap-servers", "x:1", "--poll"), "--poll does without it: give one"),
         (("--bootstrap-servers", "x:1", "--since", "1h"), "--since takes a time with it"),
         (("--bootstrap-servers", "x:1", "--master", "sc://x"), "Spark Connect"),
         (("--demo",), "--follow reads a live cluster"),

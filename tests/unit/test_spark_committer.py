@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,11 +17,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.listener import QueryProgressEvent
 
-from rota.errors import FormatError, InputError
+import rota.spark
+from rota.errors import FormatError, InputError, MissingExtra
 from rota.model.topic import TopicPartition
-from rota.spark import checkpoint, committer
-from rota.spark.ledger import Conflict, Ledger
-from rota.spark.progress import Finished, finished, lowest, offsets_of
+from rota.spark.commit import checkpoint, committer
+from rota.spark.commit.ledger import Conflict, Ledger
+from rota.spark.commit.progress import Finished, finished, lowest, offsets_of
 
 OWN = "KafkaV2[Subscribe[orders]]"
 PYTHON = (
@@ -317,3 +319,13 @@ class TestSettings:
                 kafka=kafka,
                 query=query,
             )
+
+
+def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.startswith("rota.spark.")]:
+        monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delattr(rota.spark, name.removeprefix("rota.spark."), raising=False)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "pyspark"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtra, match=r"pip install 'rota\[spark\]'"):
+        rota.spark.commit_to_group  # noqa: B018

@@ -16,8 +16,8 @@ from rota.client import setting
 from rota.client.group import to_wire
 from rota.client.retry import Backoff
 from rota.model.topic import TopicPartition
-from rota.spark import mirror
-from rota.spark.mirror import Mirror
+from rota.spark.commit import mirror
+from rota.spark.commit.mirror import Mirror
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
 Opened = Callable[..., AbstractContextManager[Mirror]]
@@ -206,7 +206,7 @@ def test_an_error_that_nobody_thought_of_is_logged_and_survived(
             raise error
         return to_wire(request)
 
-    monkeypatch.setattr("rota.spark.mirror.to_wire", broken)
+    monkeypatch.setattr("rota.spark.commit.mirror.to_wire", broken)
     with opened() as kept:
         kept.aim(at(5))
         assert kept.flush(10)

@@ -14,9 +14,9 @@ import rota
 from rota.errors import TimedOut
 from rota.formats.batch import Marker
 from rota.model.topic import TopicPartition
-from rota.spark import flight, link
 from rota.spark.plan import Range
-from rota.spark.read import read
+from rota.spark.reading import flight, link
+from rota.spark.reading.read import read
 from tests.unit.spark_topic import (
     T0,
     T1,
@@ -146,7 +146,7 @@ def test_batches_larger_than_what_is_asked_for(broker: rota.Broker) -> None:
 def test_rows_of_a_range_come_in_order_and_in_pieces(
     broker: rota.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.spark.read.ROWS", 7)
+    monkeypatch.setattr("rota.spark.reading.read.ROWS", 7)
     fill(broker, 0, 40, each=20)
     options = options_of(broker.bootstrap_servers)
     pieces = [each.num_rows for each in read((Range(T0, 0, 40),), options)]

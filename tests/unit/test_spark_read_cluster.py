@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from rota.client.metadata import Metadata
 from rota.errors import RecordError, TimedOut
+from rota.spark.reading.flight import Sizes, fetch_of
+from rota.spark.reading.part import Part
 from rota.wire.message import Message
 from tests.unit.scripted_cluster import (
     FOLLOWER,
@@ -17,7 +20,7 @@ from tests.unit.scripted_cluster import (
     fetched,
     nothing,
 )
-from tests.unit.spark_topic import T0, close_kept, data, offsets
+from tests.unit.spark_topic import T0, close_kept, data, offsets, options_of
 
 WHOLE = [(0, at) for at in range(10)]
 LOG = data(0, 10)
@@ -129,3 +132,15 @@ def test_what_is_in_remote_storage_and_does_not_come() -> None:
 def test_a_broker_that_sends_more_than_was_asked_for() -> None:
     with cluster(lambda *_: fetched(data(0, 5) + data(5, 10))) as found:
         assert offsets(found.servers, (T0, 3, 7)) == [(0, at) for at in range(3, 7)]
+
+
+def test_batches_larger_than_asked_for_count_as_what_they_are() -> None:
+    """So that not too many of them are on their way."""
+    sizes = Sizes(1_000, {})
+    part = Part(T0, 0, 10)
+    config = options_of("localhost:9092").read
+    assert fetch_of([part], Metadata(), config, sizes)[1] == 1_000
+    sizes.learn(T0, 50_000_000, 2)
+    assert fetch_of([part], Metadata(), config, sizes)[1] == 50_000_000
+    kept = Sizes(1_000, {T0: 7_000_000.0})  # by another task
+    assert fetch_of([part], Metadata(), config, kept)[1] == 7_000_000

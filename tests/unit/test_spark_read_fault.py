@@ -14,10 +14,10 @@ import rota
 from rota.client.fetch import Fetched
 from rota.errors import AuthorizationFailed, RecordError, Refused, TimedOut
 from rota.model.topic import TopicPartition
-from rota.spark.inquiry import Answer, Inquiry
 from rota.spark.loss import DataLost
 from rota.spark.plan import Range
-from rota.spark.read import read
+from rota.spark.reading.inquiry import Answer, Inquiry
+from rota.spark.reading.read import read
 from tests.unit.spark_topic import (
     T0,
     T1,
@@ -207,7 +207,7 @@ def test_a_damaged_batch_is_named_unless_it_is_behind_the_range(
     """Damaged on the way: what the broker sends is whole."""
     log = [data(0, 3), data(3, 3), data(6, 4)]
     bad = len(log[0]) + 70
-    monkeypatch.setattr("rota.spark.inquiry.Answer", _spoiled(bad))
+    monkeypatch.setattr("rota.spark.reading.inquiry.Answer", _spoiled(bad))
     with broker_of(tmp_path, log) as broker:
         with pytest.raises(RecordError) as caught:
             rows(broker.bootstrap_servers, (T0, 0, 10))

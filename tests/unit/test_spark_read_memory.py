@@ -21,7 +21,7 @@ import pyspark.sql
 from rota.model.topic import TopicPartition
 from rota.spark import option
 from rota.spark.plan import Range
-from rota.spark.read import read
+from rota.spark.reading.read import read
 
 servers, *ends = sys.argv[1:]
 given = {"kafka.bootstrap.servers": servers, "subscribe": "t", "includeHeaders": "true"}

@@ -162,6 +162,19 @@ def test_a_kill_in_the_first_batch_does_not_move_the_beginning(
     assert again.trigger() == [Range(p(0), 3, 4), Range(p(1), 2, 3)]
 
 
+def test_a_group_that_is_set_back_after_a_kill_does_not_move_the_beginning(
+    broker: Broker, begin: Begin
+) -> None:
+    fill(broker, 10)
+    commit(broker, "billing", {p(0): 8})
+    given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
+    end = begin(**given).planned()
+    commit(broker, "billing", {p(0): 0})
+    again = begin([end], **given)
+    assert again.read(as_spark(again.reader.initialOffset()), end) == []
+    assert again.trigger() == [Range(p(0), 8, 10)]
+
+
 @pytest.mark.parametrize(
     ("given", "first"),
     [
@@ -259,19 +272,28 @@ def test_a_trigger_that_is_to_read_all_reads_all(broker: Broker, begin: Begin) -
 @pytest.mark.parametrize(
     "given",
     [
-        {"startingOffsets": "committed", "kafka__group__id": "billing"},
-        {"startingOffsets": '{"orders": {"0": 3, "1": -1}}'},
+        {"startingOffsets": '{"orders": {"0": 0, "1": -1}}'},
+        {"startingTimestamp": "0", "startingOffsetsByTimestampStrategy": "latest"},
     ],
 )
 def test_a_trigger_with_a_single_batch_reads_in_it(
     broker: Broker, begin: Begin, given: dict[str, str]
 ) -> None:
-    fill(broker, 10, 10)
-    commit(broker, "billing", {p(0): 3, p(1): 10})
+    fill(broker, 10, 0)
     query = begin(**given)
-    assert query.trigger(ReadAllAvailable()) == [Range(p(0), 3, 10)]
+    assert query.trigger(ReadAllAvailable()) == [Range(p(0), 0, 10)]
     again = begin(**given)
-    assert again.read(again.start, query.log[0]) == [Range(p(0), 3, 10)], "and after a kill"
+    assert again.read(again.start, query.log[0]) == [Range(p(0), 0, 10)], "and after a kill"
+
+
+def test_a_single_batch_says_that_it_only_keeps_where_the_group_is(
+    broker: Broker, begin: Begin, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(broker, 10)
+    query = begin(startingOffsets="committed", kafka__group__id="billing")
+    assert query.trigger(ReadAllAvailable()) == []
+    assert "trigger(once=True) has no second one" in caplog.text
+    assert query.trigger(ReadAllAvailable()) == [Range(p(0), 0, 10)]
 
 
 def test_spark_alone_says_that_all_is_to_be_read(begin: Begin) -> None:
@@ -359,6 +381,16 @@ def test_what_comes_between_the_target_and_the_beginning_is_no_loss(
     while query.trigger() is not None:
         pass
     assert query.log[-1]["orders"]["0"] >= 5
+
+
+def test_a_leader_that_is_behind_for_a_moment_does_not_set_a_run_back(
+    broker: Broker, begin: Begin
+) -> None:
+    fill(broker, 5)
+    query = begin([{"orders": {"0": 8}}])
+    query.reader.prepareForTriggerAvailableNow()
+    fill(broker, 5)
+    assert query.trigger() is None
 
 
 # What is lost

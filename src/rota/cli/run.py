@@ -45,13 +45,6 @@ examples:
   rota run --bootstrap-servers host:9092 --follow
       goes on: a line for every round, and the tables with all that is new, until Ctrl-C; started
       again with the same --out it goes on where it was
-=======
-  rota run --bootstrap-servers host:9092 --follow
-      goes on: a line for every round, and the tables with all that is new, until Ctrl-C; started
-      again with the same --out it goes on where it was
-  rota run --bootstrap-servers host:9092 --poll 2s --for 1h --group 'billing-*'
-      what can be seen of some groups in an hour, by asking every 2 seconds
->>>>>>> follow
   rota run --segments /copy/of/kafka-logs
       all folders __consumer_offsets-N below it
   rota run --segments broker1/ broker2/ --server-log broker*/server.log* --log-zone +02:00

@@ -144,7 +144,7 @@ class Rounds:
         began = time.monotonic()
         with self._shelf.begin(layered=True) as tables, failures(self._shelf.out):
             counts = self._read(frame, tables)
-            if not counts["records"]:
+            if not counts["every"]:
                 return
             mark = replace(self._mark, batch=batch, last=max(self._mark.last, counts["last"] or 0))
             new = self._small(tables, counts)
@@ -170,6 +170,8 @@ class Rounds:
         found = Observation()
         rows = rows.withColumn("wanted", wanted).observe(
             found,
+            # other groups' records may name topics
+            fn.count(fn.when(good, 1) if not self._options.groups else fn.lit(1)).alias("every"),
             fn.count(fn.when(good, 1)).alias("records"),
             fn.count("problem").alias("bad"),
             fn.max(fn.when(good, fn.unix_millis("at"))).alias("last"),
@@ -179,7 +181,7 @@ class Rounds:
 
     def _small(self, tables: Store, counts: Mapping[str, Any]) -> tuple[pa.Table, Read] | None:
         """The new records, if they are few and of few groups."""
-        if self._mark.batch < 0 or counts["records"] > SMALL:
+        if self._mark.batch < 0 or counts["every"] > SMALL:
             return None
         rows = parquet.read_table(_new(tables), partitioning=None)
         rows = rows.filter(pc.is_null(rows.column("problem")))
@@ -238,11 +240,11 @@ class Rounds:
         """A large round: a run over all that there is."""
         spark = self._spark
         new = spark.read.schema(_WIDE).parquet(str(_new(tables))).drop("wanted")
-        names: Mapping[bytes, str] = {}
-        given = Given(journal=new)
+        evidence, given = self._evidence, Given(journal=new)
         if self._mark.batch >= 0:
             old = self._shown()
             names = (self._memory or self._load(old)).known.names
+            evidence = replace(evidence, server_logs=(), ends=())  # it has been read
             nothing = [fn.lit(None).cast("string").alias(name) for name in ("file", "problem")]
             given = Given(
                 journal=old.read(spark, JOURNAL).select("*", *nothing).unionByName(new),
@@ -252,7 +254,7 @@ class Rounds:
             )
         found = Found(segments=segment.find(()), live=self._live, given=given)
         stages = Stages(spark, tables, self._options, self._listener, found)
-        stages.compute(self._evidence)
+        stages.compute(evidence)
         self._save_whole(tables, stages.names)
         self._memory = None
         summary = stages.summary

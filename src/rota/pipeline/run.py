@@ -364,7 +364,7 @@ class Stages:
                 wide = self._given.samples.selectExpr(
                     "*", "cast(null as string) problem", "cast(null as bigint) times"
                 )
-                samples = wide if samples is None else samples.unionByName(wide)
+                samples = wide if samples is None else samples.unionByName(wide).distinct()
             if samples is None:
                 tables.write_nothing(ENDS)
                 return

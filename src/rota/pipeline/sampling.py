@@ -19,7 +19,7 @@ from rota.pipeline.lookup import ALWAYS, Plan
 from rota.pipeline.touched import Known
 from rota.tables import ENDS
 
-EVERY = 20.0
+EVERY = 30.0
 """Seconds between two looks at a partition."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rota import wire
@@ -10,7 +12,7 @@ from rota.errors import MissingExtra
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rota.spark.committer import Committer, commit_to_group
+    from rota.spark.commit.committer import Committer, commit_to_group
 
 __all__ = ["Committer", "commit_to_group", "register"]
 
@@ -33,18 +35,24 @@ def register(spark: SparkSession) -> None:
 
     :raises MissingExtra: a package is missing that ``rota[spark]`` brings
     """
+    with _complete():
+        from rota.spark.parallelism import parallelism  # noqa: PLC0415 (loads pyspark)
+        from rota.spark.source import sized  # noqa: PLC0415 as above
+    spark.dataSource.register(sized(parallelism(spark)))
+
+
+@contextmanager
+def _complete() -> Iterator[None]:
+    """What is loaded in it says how to get what is missing."""
     if problem := wire.missing("Spark source", "spark"):
         raise MissingExtra(problem)
     try:
-        from rota.spark.parallelism import parallelism  # noqa: PLC0415 (loads pyspark)
-        from rota.spark.source import Source  # noqa: PLC0415 as above
+        yield
     except ImportError as error:
         raise MissingExtra(
             f"Rota's Spark source needs PySpark 4.2 or newer, and pyarrow: pip install "
             f"'rota[spark]' ('.[spark]' in a clone): {error}"
         ) from error
-    found = type("Source", (Source,), {"parallelism": parallelism(spark)})
-    spark.dataSource.register(found)
 
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and no others
@@ -52,6 +60,6 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no others
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module 'rota.spark' has no attribute {name!r}")
-        from rota.spark import committer  # noqa: PLC0415 as above
-
+        with _complete():
+            from rota.spark.commit import committer  # noqa: PLC0415 as above
         return getattr(committer, name)

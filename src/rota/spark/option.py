@@ -214,7 +214,7 @@ def read(given: Mapping[str, str], *, streaming: bool | None = None) -> Options:
         batch_info=batch_info,
         patience=_count(own, "kafkaConsumer.pollTimeoutMs") or 120_000,
         tries=_count(own, "fetchOffset.numRetries") or 3,
-        pause=_least(own, "fetchOffset.retryIntervalMs", 1_000, least=0),
+        pause=_number(own, "fetchOffset.retryIntervalMs", least=0, default=1_000),
         warnings=(
             *(f"{PREFIX}{each}" for each in settings.warnings),
             *idle,
@@ -343,7 +343,7 @@ def _place(own: Mapping[str, str], names: tuple[str, str, str], default: Where) 
     """A time for all comes before times for each, and those before offsets, as in Spark's own."""
     offsets, time, times = names
     if time in own:
-        return At(time, _number(time, own[time], least=spec.EARLIEST))
+        return At(time, _number(own, time, least=spec.EARLIEST, default=0))
     if times in own:
         return AtEach(times, spec.times(times, own[times]))
     if offsets not in own:
@@ -376,14 +376,11 @@ def _flag(own: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def _count(own: Mapping[str, str], name: str) -> int | None:
-    return _number(name, own[name], least=1) if name in own else None
+    return _number(own, name, least=1, default=0) if name in own else None
 
 
-def _least(own: Mapping[str, str], name: str, default: int, *, least: int) -> int:
-    return _number(name, own[name], least=least) if name in own else default
-
-
-def _number(name: str, text: str, *, least: int) -> int:
+def _number(own: Mapping[str, str], name: str, *, least: int, default: int) -> int:
+    text = own.get(name, str(default))
     if _NUMBER.fullmatch(text.strip()) is None:
         raise InputError(f"{name}: {shortened(text)} is no whole number")
     found = int(text)

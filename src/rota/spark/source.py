@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
@@ -12,12 +12,23 @@ from rota.spark import option
 from rota.spark.loss import LOGGER
 from rota.spark.option import Options
 
-COLUMNS = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
-    "timestampType int"
+COLUMNS: Final = (
+    ("key", "binary"),
+    ("value", "binary"),
+    ("topic", "string"),
+    ("partition", "int"),
+    ("offset", "bigint"),
+    ("timestamp", "timestamp"),
+    ("timestampType", "int"),
 )
-HEADERS = ", headers array<struct<key: string, value: binary>>"
-BATCH_INFO = ", control boolean, transactional boolean, producerId bigint, producerEpoch smallint"
+"""Names and types, as those of Spark's own source."""
+HEADERS: Final = (("headers", "array<struct<key: string, value: binary>>"),)
+BATCH_INFO: Final = (
+    ("control", "boolean"),
+    ("transactional", "boolean"),
+    ("producerId", "bigint"),
+    ("producerEpoch", "smallint"),
+)
 
 
 class Source(DataSource):
@@ -35,7 +46,7 @@ class Source(DataSource):
         """The columns; what is wrong with the options is said here, before anything runs."""
         options = option.read(self.options)
         _warn(options.warnings)
-        return _columns(options)
+        return ", ".join(f"{name} {kind}" for name, kind in _columns(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
@@ -55,16 +66,14 @@ class Source(DataSource):
         return StreamReader(options, self.parallelism)
 
 
-def _columns(options: Options) -> str:
-    headers = HEADERS if options.headers else ""
-    return COLUMNS + headers + (BATCH_INFO if options.batch_info else "")
+def _columns(options: Options) -> tuple[tuple[str, str], ...]:
+    headers = HEADERS if options.headers else ()
+    return COLUMNS + headers + (BATCH_INFO if options.batch_info else ())
 
 
 def _check_columns(given: StructType, options: Options) -> None:
     """Spark does not ask for the columns where the user has named some."""
-    names = [each.split()[0] for each in COLUMNS.split(", ")]
-    names += ["headers"] if options.headers else []
-    names += [each.split()[0] for each in BATCH_INFO.split(", ")[1:]] if options.batch_info else []
+    names = [name for name, _ in _columns(options)]
     if given.fieldNames() != names:
         raise InputError(
             f"schema(...): the columns are fixed ({', '.join(names)}): leave it out, and select "
@@ -75,3 +84,11 @@ def _check_columns(given: StructType, options: Options) -> None:
 def _warn(warnings: tuple[str, ...]) -> None:
     for each in warnings:
         LOGGER.warning('format("rota"): %s', each)
+
+
+def sized(parallelism: int) -> type[Source]:
+    """The source of a session that runs so many tasks at a time.
+
+    Nobody can import it, so Spark sends the class itself, which is small.
+    """
+    return type("Source", (Source,), {"__module__": "rota.spark", "parallelism": parallelism})

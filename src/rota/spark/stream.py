@@ -8,7 +8,6 @@ Spark as a mark (:data:`BEGINNING`), which says that it is the beginning and no 
 batch, whose end the checkpoint has, begins for each partition of that end where the options say.
 Where those say something that moves (``latest``, ``committed``), the first batch reads nothing of
 the partition, up to the place that was meant: so it is in the checkpoint before anything is read.
-Only a trigger that has a single batch (``once``) reads on at once.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from rota.model.topic import TopicPartition
 from rota.spark import limit, option, plan, spec
 from rota.spark.lookup import Lookup
-from rota.spark.loss import lost
+from rota.spark.loss import LOGGER, lost
 from rota.spark.option import Options, Where
 from rota.spark.plan import Range
 from rota.spark.task import TaskPartition, rows
@@ -93,51 +92,59 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next batch reads."""
         begin = self._beginning() if start == BEGINNING else spec.from_json(start)
         everything = isinstance(limit, ReadAllAvailable)
-        if start == BEGINNING and not everything:
-            self._latest = self._ends_at_first(begin)
+        still = self._still(begin, once=everything) if start == BEGINNING else {}
+        if begin and len(still) == len(begin):
+            self._latest = still
         else:
-            self._latest = self._target if self._target is not None else self._ends(begin)
+            self._latest = self._known_ends(begin) | still
         if everything:
             return spec.to_json(self._latest)
         return spec.to_json(self._limited(begin, self._latest))
-
-    def _ends_at_first(self, first: Offsets) -> Offsets:
-        """Partitions whose beginning moves end there."""
-        still = {each: offset for each, offset in first.items() if self._moves(each)}
-        if still and len(still) == len(first):
-            return still
-        return (self._target if self._target is not None else self._ends(first)) | still
 
     def _beginning(self) -> Offsets:
         """Where the query begins."""
         if self._first is None:
             every = self._cluster.partitions()
             self._first = self._cluster.offsets(self._options.start, every)
-            if self._target is not None:
-                self._target = self._widened(self._target, self._first)
         return self._first
 
-    def _widened(self, target: Offsets, first: Offsets) -> Offsets:
-        """The target was taken a moment before the beginning was: it does not end before that."""
-        late = [each for each, offset in first.items() if target.get(each, -1) < offset]
-        now = self._cluster.latest(late)
-        most = {each: min(first[each], until) for each, until in now.items()}
-        return target | {each: max(target.get(each, 0), until) for each, until in most.items()}
+    def _still(self, first: Offsets, *, once: bool) -> Offsets:
+        """Partitions of which the first batch reads nothing: their beginning moves."""
+        late = self._options.late_is_latest and not once
+        found = {each: offset for each, offset in first.items() if late or self._moves(each)}
+        if once and found and isinstance(self._options.start, option.Committed):
+            LOGGER.warning(
+                "startingOffsets: committed: the first batch only keeps where the query begins, "
+                "and trigger(once=True) has no second one: use availableNow=True"
+            )
+        return found
 
     def _moves(self, partition: TopicPartition) -> bool:
-        """Whether its beginning, asked for later, may be another one."""
-        late_is_latest = self._options.late_is_latest
+        """Whether its beginning, asked for later, would be another one."""
         match self._options.start:
             case option.Latest() | option.Committed():
                 return True
             case option.Given(_, given):
                 return given.get(partition) == spec.LATEST
             case option.At(_, moment):
-                return late_is_latest or moment == spec.LATEST
+                return moment == spec.LATEST
             case option.AtEach(_, times):
-                return late_is_latest or times.get(partition) == spec.LATEST
+                return times.get(partition) == spec.LATEST
             case option.Earliest():
                 return False
+
+    def _known_ends(self, begin: Offsets) -> Offsets:
+        """With ``availableNow``, those that there were; else those that there are."""
+        if self._target is None:
+            return self._ends(begin, self._cluster.partitions())
+        # it was taken a moment before the beginning was, or by a leader that is behind
+        late = [each for each, offset in begin.items() if self._target.get(each, -1) < offset]
+        if late:
+            now = self._ends(begin, late)
+            for each, until in now.items():
+                known = self._target.get(each, 0)
+                self._target[each] = max(known, min(begin[each], until))
+        return self._target
 
     def _limited(self, start: Offsets, end: Offsets) -> Offsets:
         options = self._options
@@ -151,9 +158,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = {each: until for each, until in end.items() if each in begin}
         return limit.prorated(options.most_offsets, begin, there)
 
-    def _ends(self, start: Offsets) -> Offsets:
+    def _ends(self, start: Offsets, partitions: Iterable[TopicPartition]) -> Offsets:
         """Ends before the start are asked for again: a broker may be behind for a moment."""
-        every = self._cluster.partitions()
+        every = list(partitions)
         for attempt in range(1, self._options.tries + 1):
             ends = self._cluster.latest(every)
             if all(until >= start.get(each, 0) for each, until in ends.items()):
@@ -180,19 +187,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [TaskPartition(each) for each in planned]
 
     def _begin_of(self, end: Offsets) -> Offsets:
-        """Where the first batch begins, whose end is known: after a restart, too.
-
-        What moves has not moved back: the end of the batch is where it was, or behind that.
-        """
+        """Where the first batch begins, whose end is known: after a restart, too."""
         known = self._first
         if known is None:
-            where = _narrowed(self._options.start, end)
-            known = self._cluster.offsets(where, _named(where, end))
-        return {
-            each: min(offset, end[each]) if self._moves(each) else offset
-            for each, offset in known.items()
-            if each in end
-        }
+            still = {each: until for each, until in end.items() if self._moves(each)}
+            fixed = end.keys() - still.keys()
+            where = _narrowed(self._options.start, fixed)
+            known = still | self._cluster.offsets(where, _named(where, fixed))
+        if self._options.late_is_latest:  # what was none then may be one now, behind the end
+            return {each: min(known[each], end[each]) for each in known.keys() & end.keys()}
+        return {each: known[each] for each in known.keys() & end.keys()}
 
     def _ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """What to read; says what cannot be read any more."""

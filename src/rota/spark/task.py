@@ -30,6 +30,6 @@ def rows(partition: InputPartition, options: Options) -> Iterator[pa.RecordBatch
     """The rows of a task. Spark makes a task without a plan of its own where there is none."""
     if not isinstance(partition, TaskPartition):
         return iter(())
-    from rota.spark.read import read  # noqa: PLC0415 (the driver reads nothing)
+    from rota.spark.reading.read import read  # noqa: PLC0415 (the driver reads nothing)
 
     return read(partition.ranges, options)

@@ -8,7 +8,7 @@ from rota.client.fetch import Fetched
 from rota.client.refusal import AGAIN, refusal
 from rota.errors import Code
 from rota.formats.batch import read_header, walk
-from rota.spark.part import Part
+from rota.spark.reading.part import Part
 
 PROOF = 3
 """Answers in a row with nothing before it is looked up what there is."""

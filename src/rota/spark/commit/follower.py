@@ -23,11 +23,11 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from rota.spark import checkpoint as checkpoints
-from rota.spark.checkpoint import Place
-from rota.spark.errand import Errands
-from rota.spark.ledger import Conflict, Ledger
-from rota.spark.progress import Finished, Offsets, finished
+from rota.spark.commit import checkpoint as checkpoints
+from rota.spark.commit.checkpoint import Place
+from rota.spark.commit.errand import Errands
+from rota.spark.commit.ledger import Conflict, Ledger
+from rota.spark.commit.progress import Finished, Offsets, finished
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ class Aim(Protocol):
     """Is told what the group is to have."""
 
     def __call__(self, offsets: Offsets, *, anew: bool) -> None:
-        """See :meth:`rota.spark.mirror.Mirror.aim`."""
+        """See :meth:`rota.spark.commit.mirror.Mirror.aim`."""
 
 
 @dataclass(frozen=True, slots=True)

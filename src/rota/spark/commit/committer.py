@@ -20,9 +20,9 @@ from rota.errors import InputError
 from rota.model.client import ClientConfig
 from rota.model.text import shortened
 from rota.model.topic import TopicPartition
-from rota.spark.exit import at_exit, forget
-from rota.spark.follower import Follower, Wanted
-from rota.spark.mirror import Mirror
+from rota.spark.commit.exit import at_exit, forget
+from rota.spark.commit.follower import Follower, Wanted
+from rota.spark.commit.mirror import Mirror
 from rota.spark.option import NAMES, PREFIX
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from pyspark.errors import AnalysisException
 
 from rota.errors import FormatError
-from rota.spark.progress import Offsets, lowest, offsets_of
+from rota.spark.commit.progress import Offsets, lowest, offsets_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from rota.client.metadata import Metadata
 from rota.model.client import ReadConfig
 from rota.model.offset import NO_EPOCH
 from rota.model.topic import TopicPartition
-from rota.spark.part import Part
+from rota.spark.reading.part import Part
 from rota.wire.message import NO_ID
 
 ANSWER = 4 << 20
@@ -31,7 +31,7 @@ class Flight:
     fetch: Fetch
     parts: Mapping[TopicPartition, Part]
     size: int
-    """Bytes that were asked for."""
+    """Bytes that may come."""
     sent: float
     """When, by the clock that counts waiting only."""
 
@@ -56,6 +56,8 @@ class Sizes:
         """
         self._most = most
         self._rates = rates
+        self._last: dict[TopicPartition, int] = {}
+        """Bytes of the last answer."""
 
     def of(self, part: Part) -> int:
         """Bytes to ask for."""
@@ -67,6 +69,12 @@ class Sizes:
     def learn(self, partition: TopicPartition, size: int, offsets: int) -> None:
         """So many offsets had so many bytes."""
         self._rates[partition] = size / offsets
+        self._last[partition] = size
+
+    def largest(self, partitions: Iterable[TopicPartition]) -> int:
+        """What may come of one of them, whatever is asked for: batches are whole."""
+        known = (max(self._last.get(each, 0), int(self._rates.get(each, 0))) for each in partitions)
+        return max(known, default=0)
 
 
 def choose(queue: Iterable[Part], node: int, sizes: Sizes, now: float) -> list[Part]:
@@ -91,7 +99,7 @@ def choose(queue: Iterable[Part], node: int, sizes: Sizes, now: float) -> list[P
 def fetch_of(
     parts: Sequence[Part], metadata: Metadata, config: ReadConfig, sizes: Sizes
 ) -> tuple[Fetch, int]:
-    """The request, and how many bytes it asks for."""
+    """The request, and how many bytes may come."""
     wanted = []
     for part in parts:
         topic, known = metadata.topics.get(part.partition.topic), metadata.partition(part.partition)
@@ -107,4 +115,5 @@ def fetch_of(
     if any(part.leader_only for part in parts):
         config = replace(config, rack=None)
     size = min(sum(sizes.of(part) for part in parts), config.fetch_max_bytes)
-    return request(wanted, config, max_bytes=size), size
+    fetch = request(wanted, config, max_bytes=size)
+    return fetch, max(size, sizes.largest(part.partition for part in parts))

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from rota.client.cluster import Client
 from rota.client.offset import EARLIEST, LATEST, list_offsets
 from rota.model.topic import TopicPartition
-from rota.spark.arrival import PROOF
 from rota.spark.loss import lost
-from rota.spark.part import Part
+from rota.spark.reading.arrival import PROOF
+from rota.spark.reading.part import Part
 
 EARLIEST_LOCAL = -4
 """The timestamp of where a log begins on the broker's own disks (KIP-405)."""

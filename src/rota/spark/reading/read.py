@@ -22,11 +22,11 @@ import numpy as np
 
 from rota.client import answer
 from rota.client.batch import Batch
-from rota.spark.arrow import record_batch
-from rota.spark.inquiry import Answer, Inquiry
-from rota.spark.link import KEPT, Link
 from rota.spark.option import Options
 from rota.spark.plan import Task
+from rota.spark.reading.arrow import record_batch
+from rota.spark.reading.inquiry import Answer, Inquiry
+from rota.spark.reading.link import KEPT, Link
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,23 +16,25 @@ from rota.client.fetch import Fetched
 from rota.client.refusal import AGAIN, refusal
 from rota.client.retry import hopeless
 from rota.errors import Code, RotaError, TimedOut, UnknownTopic, Unreachable
-from rota.spark import doubt
-from rota.spark.arrival import Verdict, judge
-from rota.spark.flight import Flight, Sizes, choose, fetch_of
-from rota.spark.link import Link
 from rota.spark.loss import lost
 from rota.spark.option import Options
-from rota.spark.part import Part
 from rota.spark.plan import Task
+from rota.spark.reading import doubt
+from rota.spark.reading.arrival import Verdict, judge
+from rota.spark.reading.flight import Flight, Sizes, choose, fetch_of
+from rota.spark.reading.link import Link
+from rota.spark.reading.part import Part
 from rota.wire.api import Api
 from rota.wire.message import Message
 
 FLIGHTS = 2
 """Fetches to one broker at a time."""
 UNDER_WAY = 32 << 20
-"""Bytes that all brokers together are asked for at a time; one Fetch may ask for more."""
-GONE = 5.0
-"""Seconds after which a topic of which nobody knows is believed to be deleted."""
+"""Bytes that may come at a time from all brokers together; one Fetch may bring more."""
+GONE = 0.5
+"""How much of its patience a task waits for a topic of which brokers do not know: one that is
+behind may say so of a topic that is there.
+"""
 FOREVER = 7 * 86_400.0
 """Seconds: while Spark takes rows, no answer is late; time is taken here, while one is awaited."""
 
@@ -287,7 +289,7 @@ class Inquiry:
             return
         if part.unknown is None:
             part.unknown = self._now
-        if self._now - part.unknown >= min(GONE, self._patience / 2):
+        if self._now - part.unknown >= GONE * self._patience:
             what = f"{part.partition} from offset {part.position} to {part.until}: it is gone"
             lost(what, fail=self._options.fail_on_loss)
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rota.model.topic import TopicPartition
-from rota.spark.progress import Finished
+from rota.spark.commit.progress import Finished
 
 
 @dataclass(frozen=True, slots=True)
