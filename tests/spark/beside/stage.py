@@ -155,6 +155,11 @@ class Twins:
         self.options = options
         self._places = dict(places)
 
+    @property
+    def places(self) -> list[Path]:
+        """Where the checkpoints are."""
+        return list(map(Path, self._places.values()))
+
     def swap(self) -> None:
         """Each goes on where the other has ended."""
         own, rota = self._places[SPARKS], self._places[ROTAS]

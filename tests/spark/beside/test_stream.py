@@ -193,3 +193,10 @@ def test_no_topic_yet(shop: Shop, beside: Beside) -> None:
     own, rota = twins.both()
     assert rota.places == own.places == [("later", 0, offset) for offset in range(3)]
     assert rota.last == own.last == at("later", 3)
+
+
+def test_all_at_once(beside: Beside) -> None:
+    options = {"subscribe": "skewed", "startingOffsets": skewed(50, 5, -1)}
+    twins = beside.twins({**options, "maxOffsetsPerTrigger": "5"})
+    seen = twins.run("once")
+    assert (seen.count, seen.offsets) == (55, {0: SKEWED})

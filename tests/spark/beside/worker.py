@@ -100,6 +100,12 @@ class Desk:
         followed.wait()
         return followed.seen()
 
+    def once(self, source: str, options: dict[str, str], checkpoint: str) -> dict[str, Any]:
+        """The same in one batch, whatever the limits."""
+        followed = self._follow(source, options, checkpoint, {"once": True})
+        followed.wait()
+        return followed.seen()
+
     def start(self, source: str, options: dict[str, str], checkpoint: str) -> dict[str, Any]:
         """A stream that goes on."""
         trigger = {"processingTime": "0 seconds"}
@@ -140,7 +146,9 @@ def serve(jars: str) -> None:
         with lock:
             answers.write(json.dumps(answer) + "\n")
 
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {jars} pyspark-shell"
+    # a machine that has much else to do may take long to start a Python
+    patience = f"--conf spark.python.authenticate.socketTimeout={PATIENCE}s"
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"{patience} --jars {jars} pyspark-shell"
     with session("local[2]") as spark:
         rota.spark.register(spark)
         desk = Desk(spark)
