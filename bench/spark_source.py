@@ -32,7 +32,7 @@ from rota.model.topic import TopicPartition
 from rota.spark import option
 from rota.spark.lookup import Lookup
 
-ROUNDS = 5
+ROUNDS = 3
 PARTITIONS = 12
 TRIGGER = 300_000
 """Rows of a trigger."""
