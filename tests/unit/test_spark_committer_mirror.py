@@ -212,3 +212,20 @@ def test_an_error_that_nobody_thought_of_is_logged_and_survived(
         assert kept.flush(10)
     assert "ZeroDivisionError: nobody" in caplog.text
     assert broker.committed("billing") == at(5)
+
+
+def test_a_commit_that_is_carried_out_late_does_not_stay(
+    broker: rota.Broker, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "DOUBT", 1.5)
+    quick = {"default.api.timeout.ms": 400, "request.timeout.ms": 200}
+    with opened(**quick) as kept:
+        kept.aim(at(40))
+        assert kept.flush(10)
+        broker.delay("OffsetCommit", 1.0, times=1)
+        kept.aim(at(50))
+        until(lambda: kept.pending == at(50))
+        kept.aim(at(40), anew=True)
+        assert kept.flush(10)
+        until(lambda: broker.committed("billing") == at(50))  # the late one
+        until(lambda: broker.committed("billing") == at(40))

@@ -108,6 +108,8 @@ def config(group: str, given: Mapping[str, str]) -> ClientConfig:
     if not kafka.get("bootstrap.servers"):
         raise InputError("kafka: bootstrap.servers is needed, like host:9092")
     settings = setting.read({"client.id": f"rota-spark-{group}"} | kafka | {"group.id": group})
+    for warning in settings.warnings:
+        LOGGER.warning("%s", warning)
     return settings.client
 
 

@@ -2,7 +2,7 @@
 
 ``atexit`` is too late: Python calls it after it has waited for threads, and over Spark Connect the
 thread that hears of queries ends only when its last listener is gone. So a thread waits for the end
-of the main one.
+of all others that a program waits for: a query may well run in one that is not the main one.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+BRIDGES = ("pyspark.", "py4j.")
+"""Whose threads may go on for as long as somebody listens."""
+
 _lock = threading.Lock()
 _acts: list[Callable[[], object]] = []
 _watch: list[threading.Thread] = []
 
 
 def at_exit(act: Callable[[], object]) -> None:
-    """Calls this when the main thread has ended, unless it is forgotten before. It must come to
-    an end by itself: the program waits for it.
+    """Calls this when all threads of the program have ended, unless it is forgotten before. It must
+    come to an end by itself: the program waits for it.
     """
     with _lock:
         _acts.append(act)
@@ -34,8 +37,17 @@ def forget(act: Callable[[], object]) -> None:
 
 
 def _wait() -> None:
-    threading.main_thread().join()
+    while working := [each for each in threading.enumerate() if _is_the_programs(each)]:
+        working[0].join()
     with _lock:
         left = list(_acts)
     for act in left:
         act()
+
+
+def _is_the_programs(thread: threading.Thread) -> bool:
+    """Does the program wait for it, and it not for this one here?"""
+    target = getattr(thread, "_target", None)  # nothing else tells whose it is
+    bridge = (getattr(target, "__module__", None) or "").startswith(BRIDGES)
+    own = thread.daemon or bridge or thread is threading.current_thread()
+    return not own and thread.is_alive()

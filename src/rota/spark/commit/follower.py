@@ -94,6 +94,8 @@ class Follower:
         self._hooked = False
         self._running: dict[str, str] = {}
         """Queries by their runs."""
+        self._ended: set[str] | None = None
+        """Runs that have ended while those were listed that are active."""
         self._news: dict[str, Finished] = {}
         """The newest finished batch of a run that nobody has looked at yet."""
         # only the errands' thread uses these
@@ -111,11 +113,15 @@ class Follower:
         """From now on."""
         if self._checkpoint is not None:
             self._errands.add(partial(self._catch_up_before, self._checkpoint))
-        self._hooked = True
+        self._hooked, self._ended = True, set()
         self._spark.streams.addListener(self._listener)
         active = [each for each in self._spark.streams.active if self._takes(each)]
         for each in active:
             self._start(str(each.id), str(each.runId))
+        with self._changed:
+            ended, self._ended = self._ended, None
+        for run in ended & {str(each.runId) for each in active}:
+            self._end(run)
         if self._given is not None and not active:
             query, run = str(self._given.id), str(self._given.runId)
             self._start(query, run)
@@ -193,8 +199,13 @@ class Follower:
 
     def terminated(self, event: QueryTerminatedEvent) -> None:
         """A query has ended."""
-        if str(event.runId) in self._running:
-            self._end(str(event.runId))
+        run = str(event.runId)
+        with self._changed:
+            if self._ended is not None:
+                self._ended.add(run)
+            known = run in self._running
+        if known:
+            self._end(run)
 
     @property
     def is_deaf(self) -> bool:
@@ -273,7 +284,12 @@ class Follower:
         with self._changed:
             done = self._news.pop(run)
         if run in self._late:
-            self._look(self._places[run], done.query, run, anew=False)
+            place = self._places.get(run) or self._place(
+                self._spark.streams.get(done.query), done.query, run
+            )
+            if place is not None:
+                self._places[run] = place
+                self._look(place, done.query, run, anew=False)
         else:
             self._take(done, anew=False)
 

@@ -36,6 +36,9 @@ members a broker forgets each offset ``offsets.retention.minutes`` after it was 
 by default a week, though the query may only have nothing to do."""
 REMINDER = 600.0
 """Seconds after which a failure that has not changed is logged once more."""
+DOUBT = 60.0
+"""Seconds after which all is committed once more where a try was left without an answer: a broker
+may still carry it out, after the one that followed it."""
 CLOSING = 2.0
 """Seconds that connections have to close."""
 
@@ -56,6 +59,7 @@ class Mirror:
         self._held: frozenset[TopicPartition] | None = None
         """What waits for the next try after a failure; None: all."""
         self._failures, self._retry_at = 0, 0.0
+        self._doubtful_until: float | None = None
         self._complaint = ("", 0.0)
         """The last, and when it was logged."""
         self._ready = threading.Event()
@@ -147,8 +151,15 @@ class Mirror:
                 await self._sleep(self._retry_at - self._loop.time())
             else:
                 self._idle.set()
-                if not await self._sleep(RENEWAL) and self._is_needed():
-                    self._stored.clear()
+                await self._renew()
+
+    async def _renew(self) -> None:
+        """Commits all once more, when it is time."""
+        doubtful = self._doubtful_until
+        pause = RENEWAL if doubtful is None else doubtful - self._loop.time()
+        if not await self._sleep(pause) and (doubtful is not None or self._is_needed()):
+            self._doubtful_until = None
+            self._stored.clear()
 
     def _due(self) -> dict[TopicPartition, int]:
         """What is to be committed now: what was refused waits, and holds nothing else up."""
@@ -190,9 +201,15 @@ class Mirror:
         given = {place: OffsetAndMetadata(offset) for place, offset in pending.items()}
         request = CommitOffsets(group=self._group, offsets=given)
         api, message = to_wire(request)
-        response = await client.ask_coordinator(
-            self._group, api, message, client.deadline(), most=MOST.get(api)
-        )
+        begun = self._loop.time()
+        try:
+            response = await client.ask_coordinator(
+                self._group, api, message, client.deadline(), most=MOST.get(api)
+            )
+        finally:
+            now = self._loop.time()
+            if now - begun >= self._config.request_timeout / 1000:
+                self._doubtful_until = now + DOUBT
         codes = cast(CommitReply, from_wire(request, response)).codes
         self._stored.update({p: offset for p, offset in pending.items() if codes.get(p) == 0})
         check({place: code for place, code in codes.items() if code}, "refused")

@@ -1,0 +1,75 @@
+"""A follower hears of queries in any order, and outlives the main thread."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import uuid
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from rota.spark.commit.follower import Follower, Wanted
+
+
+class Streams:
+    """Of a session in which a query ends while the active ones are listed."""
+
+    def __init__(self) -> None:
+        self.listener: Any = None
+        self.query = SimpleNamespace(
+            id=uuid.uuid4(), runId=uuid.uuid4(), name="bills", lastProgress=None
+        )
+        self._ended = False
+
+    def addListener(self, listener: Any) -> None:  # noqa: N802 Spark's names
+        self.listener = listener
+
+    def removeListener(self, listener: Any) -> None:  # noqa: N802
+        assert listener is self.listener
+
+    def get(self, query: str) -> None:
+        return None
+
+    @property
+    def active(self) -> list[Any]:
+        if self._ended:
+            return []
+        self._ended = True
+        self.listener.onQueryTerminated(
+            SimpleNamespace(id=self.query.id, runId=self.query.runId, exception=None)
+        )
+        return [self.query]
+
+
+def test_a_query_that_ends_while_it_is_listed_has_ended() -> None:
+    session: Any = SimpleNamespace(streams=Streams())
+    follower = Follower(session, Wanted(), lambda offsets, anew: None, about="group 'billing'")
+    follower.begin()
+    assert follower.catch_up(time.monotonic() + 10)
+    assert not follower.follows
+    assert follower.end(time.monotonic() + 10)
+
+
+PROGRAM = """
+import threading, time
+from rota.spark.commit.exit import at_exit
+
+def query():
+    time.sleep(0.3)
+    print("the query has ended", flush=True)
+
+at_exit(lambda: print("the last is committed", flush=True))
+threading.Thread(target=query).start()
+"""
+
+
+def test_the_end_of_a_program_is_that_of_its_last_thread() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines() == ["the query has ended", "the last is committed"]
