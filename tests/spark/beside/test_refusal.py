@@ -218,7 +218,7 @@ BATCH = (
         "from late to early, as found",
         timed(4.5, 2.5),
         "resolved start offset 5 is greater than the resolved end offset 3",
-        "timed-0",
+        "startingTimestamp",
     ),
     Refusal(
         "from past the end",
