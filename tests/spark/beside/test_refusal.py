@@ -39,7 +39,7 @@ ONLY_ONE = "Only one of the following options"
 WRONG = 'Expected e.g. {"topicA":'
 UNLIKE = "don't match what are assigned"
 
-GENERAL = (
+OPTION = (
     Refusal("no topic", {}, ONE, "subscribe, subscribePattern and assign"),
     Refusal("two ways", returns(assign={"returns": [0]}), ONLY_ONE, "assign"),
     Refusal("two ways, one a pattern", returns(subscribePattern="x"), ONLY_ONE, "subscribePattern"),
@@ -110,6 +110,22 @@ GENERAL = (
         "startingOffsetsByTimestampStrategy",
     ),
     Refusal(
+        "isolation in capitals",
+        returns(**{"kafka.isolation.level": "READ_COMMITTED"}),
+        "isolation.level",
+        "isolation.level",
+    ),
+    Refusal(
+        "a number in words",
+        returns(**{"kafka.fetch.min.bytes": "x"}),
+        "fetch.min.bytes",
+        "kafka.fetch.min.bytes",
+    ),
+)
+"""Wrong whatever the cluster has."""
+
+CLUSTER = (
+    Refusal(
         "a topic that is not there", {"subscribe": "orders,missing"}, "UnknownTopic", "missing"
     ),
     Refusal("a partition of none", {"assign": {"missing": [0]}}, "UnknownTopic", "missing"),
@@ -134,19 +150,8 @@ GENERAL = (
         "OffsetOutOfRange",
         "aged-0",
     ),
-    Refusal(
-        "isolation in capitals",
-        returns(**{"kafka.isolation.level": "READ_COMMITTED"}),
-        "",
-        "isolation.level",
-    ),
-    Refusal(
-        "a number in words",
-        returns(**{"kafka.fetch.min.bytes": "x"}),
-        "fetch.min.bytes",
-        "kafka.fetch.min.bytes",
-    ),
 )
+"""Wrong for what the cluster has."""
 
 BATCH = (
     Refusal(
@@ -218,7 +223,7 @@ BATCH = (
         "from late to early, as found",
         timed(4.5, 2.5),
         "resolved start offset 5 is greater than the resolved end offset 3",
-        "timed-0",
+        "startingTimestamp",
     ),
     Refusal(
         "from past the end",
@@ -293,13 +298,18 @@ def refused(case: Refusal, twins: tuple[str | None, str | None]) -> None:
     assert case.rota in rota
 
 
-@pytest.mark.parametrize("case", [*GENERAL, *BATCH], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*OPTION, *CLUSTER, *BATCH], ids=lambda case: case.name)
 def test_batch(case: Refusal, beside: Beside) -> None:
     own, rota = beside.both("read", case.options)
     refused(case, (own.refused, rota.refused))
 
 
-@pytest.mark.parametrize("case", [*GENERAL, *STREAM], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    # options are read alike in both kinds of queries
+    [*(pytest.param(case, marks=pytest.mark.nightly) for case in OPTION), *CLUSTER, *STREAM],
+    ids=lambda case: case.name,
+)
 def test_stream(case: Refusal, beside: Beside) -> None:
     own, rota = beside.twins({**EARLIEST, **case.options}).both()
     refused(case, (own.refused, rota.refused))
