@@ -11,7 +11,10 @@ from typing import Any
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from rota.pipeline.run import Evidence, Options, Stage, Summary, run
+from rota.pipeline.evidence import Evidence, Options
+from rota.pipeline.run import run
+from rota.pipeline.stage import Stage
+from rota.pipeline.summary import Summary
 from rota.tables import TABLES, Table
 from tests.unit.recorded_segment import RECORDED, journal_segments
 

@@ -21,7 +21,8 @@ from rota.cli.summary import as_json, print_summary
 from rota.errors import Unreachable
 from rota.formats import journal
 from rota.model.entry import Entry, GroupForgotten, OffsetForgotten
-from rota.pipeline.run import Evidence, Summary
+from rota.pipeline.evidence import Evidence
+from rota.pipeline.summary import Summary
 from rota.tables import TABLES, Table
 from tests.spark.journal_folder import START, Raw, batch_of, commit, member, saved, write
 from tests.spark.played import ran

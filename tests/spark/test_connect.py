@@ -28,7 +28,8 @@ SCRIPT = """
     from pyspark.sql.connect.session import SparkSession as Connected
     from rota.pipeline import java
     from rota.pipeline.cluster import Cluster
-    from rota.pipeline.run import Evidence, Options, run
+    from rota.pipeline.evidence import Evidence, Options
+    from rota.pipeline.run import run
     from rota.pipeline.session import SETTINGS
 
     segments, servers, log, out, work = sys.argv[1:]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from rota.formats import batch, journal
 from rota.formats.batch import Marker, Record
 from rota.model.entry import OffsetCommitted
-from rota.pipeline.run import Evidence, Options
+from rota.pipeline.evidence import Evidence, Options
 from rota.tables import COMMITS, GENERATIONS, JOURNAL, OWNERSHIP, REBALANCES, TABLES
 from tests.spark.played import LOG, Ran, Row, everything, ran, write_segment
 from tests.unit.recorded_segment import journal_segments

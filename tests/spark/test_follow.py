@@ -15,9 +15,9 @@ from rota.errors import InputError
 from rota.pipeline import follow, store
 from rota.pipeline import round as rounds
 from rota.pipeline.cluster import Cluster, Live
+from rota.pipeline.evidence import Back, Evidence, Options
 from rota.pipeline.layer import bucket, by_bucket
 from rota.pipeline.round import Mark, Round, Rounds
-from rota.pipeline.run import Back, Evidence, Options
 from rota.pipeline.store import Shelf
 from rota.tables import JOURNAL, REBALANCES
 from tests.spark.followed import Told, cuts, piece, served

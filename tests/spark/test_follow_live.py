@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 import rota
 from rota.errors import InputError
 from rota.pipeline.cluster import Cluster, look
+from rota.pipeline.evidence import Evidence, Options
 from rota.pipeline.follow import follow
-from rota.pipeline.run import Evidence, Options
 from rota.tables import ENDS, JOURNAL, LAG, REBALANCES
 from tests.spark.followed import Told
 from tests.spark.played import everything, ran, rows

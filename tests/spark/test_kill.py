@@ -13,7 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rota.pipeline import store
-from rota.pipeline.run import Evidence, Options, Stage, run
+from rota.pipeline.evidence import Evidence, Options
+from rota.pipeline.run import run
+from rota.pipeline.stage import Stage
 from rota.tables import REBALANCES
 from tests.spark.played import Quiet, everything, ran, write_segment
 from tests.unit.recorded_segment import journal_segments
@@ -63,7 +65,8 @@ def test_at_every_stage_the_old_tables_stay(
 SCRIPT = """
     import os, signal, sys, threading, time
     from pathlib import Path
-    from rota.pipeline.run import Evidence, Options, run
+    from rota.pipeline.evidence import Evidence, Options
+    from rota.pipeline.run import run
 
     segments, out, stage, middle = sys.argv[1:]
 

@@ -21,7 +21,9 @@ from rota.model.topic import TopicPartition
 from rota.pipeline import ingest, segment
 from rota.pipeline.cluster import Cluster, look
 from rota.pipeline.demo import Day, served, write_day
-from rota.pipeline.run import Evidence, Options, Stage, run
+from rota.pipeline.evidence import Evidence, Options
+from rota.pipeline.run import run
+from rota.pipeline.stage import Stage
 from rota.sim.shop import PLANS
 from rota.tables import JOURNAL, LAG, OWNERSHIP, REBALANCES
 from tests.spark.played import Quiet, Ran, everything, ran, write_segment

@@ -32,8 +32,8 @@ from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition
 from rota.pipeline import lookup
 from rota.pipeline.cluster import Cluster, asked, look
+from rota.pipeline.evidence import Evidence
 from rota.pipeline.lookup import Plan
-from rota.pipeline.run import Evidence
 from rota.tables import ENDS, LAG, OWNERSHIP, REBALANCES, STATUS, TABLES
 from tests.java import launcher
 from tests.java.broker import Broker

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 import rota
 from rota.cli import summary
 from rota.model.offset import OffsetAndMetadata
+from rota.pipeline.evidence import Evidence
 from rota.pipeline.poll import Poll, Polled
-from rota.pipeline.run import Evidence
 from rota.replay.timeline import Timeline, read, steps
 from rota.tables import (
     ADVICE,

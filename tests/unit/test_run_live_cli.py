@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from rota.errors import Unreachable
 from rota.pipeline import cluster, segment
 from rota.pipeline.cluster import Cluster, look
-from rota.pipeline.run import Back, Found, Options, window
+from rota.pipeline.evidence import Back, Found, Options, window
 from rota.pipeline.store import failures
 from tests.spark.journal_folder import batch_of, commit, write
 

@@ -24,8 +24,9 @@ from rota.errors import Unreachable
 from rota.pipeline import store, survey
 from rota.pipeline.cluster import ACLS, DEFAULTS, Cluster
 from rota.pipeline.demo import served, write_day
-from rota.pipeline.run import Back, Evidence, Options, Stage
+from rota.pipeline.evidence import Back, Evidence, Options
 from rota.pipeline.run import run as run_pipeline
+from rota.pipeline.stage import Stage
 
 OUT, DEMO_OUT = "rota-out", "rota-demo"
 DAY = ".day"

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from rota.cli.screen import count
+from rota.pipeline.evidence import Evidence, Options
 from rota.pipeline.follow import follow
 from rota.pipeline.round import Round
-from rota.pipeline.run import Evidence, Options, Progress, Stage
+from rota.pipeline.stage import Progress, Stage
 
 
 class Screen(Progress, Protocol):

@@ -18,9 +18,9 @@ from rota.client.cluster import Client
 from rota.errors import InputError
 from rota.pipeline import poll, store
 from rota.pipeline.cluster import Cluster, asked
+from rota.pipeline.evidence import Options
 from rota.pipeline.poll import Gap, Poll, Polled
 from rota.pipeline.redact import Redaction
-from rota.pipeline.run import Options
 from rota.sim.duration import written
 
 FOLDER = ".poll"

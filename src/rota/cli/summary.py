@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from rota.pipeline.poll import Polled
-    from rota.pipeline.run import Summary
+    from rota.pipeline.summary import Summary
 
 SHOWN_GROUPS = 15
 SHOWN_EXAMPLES = 3

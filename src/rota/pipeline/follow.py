@@ -28,10 +28,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rota.errors import InputError
 from rota.pipeline import cluster, ingest, store
 from rota.pipeline.cluster import Cluster, Live
+from rota.pipeline.evidence import Back, Evidence, Options
 from rota.pipeline.round import Listener as RoundListener
 from rota.pipeline.round import Mark, Rounds
-from rota.pipeline.run import LARGE, Back, Evidence, Options, Stage, stage
+from rota.pipeline.run import LARGE
 from rota.pipeline.session import CONNECT, session
+from rota.pipeline.stage import Stage, stage
 from rota.pipeline.store import Shelf
 
 EVERY = 2.0

@@ -30,12 +30,14 @@ from pyspark.sql import functions as fn
 
 from rota.pipeline import decode, ingest, schema, segment, touched
 from rota.pipeline.cluster import Live
+from rota.pipeline.evidence import Evidence, Found, Given, Options
 from rota.pipeline.ingest import GROUP
 from rota.pipeline.lagging import Lagging, New
 from rota.pipeline.layer import by_bucket
 from rota.pipeline.redact import Redaction
-from rota.pipeline.run import Evidence, Found, Given, Options, Progress, Stages
 from rota.pipeline.sampling import Sampling
+from rota.pipeline.stage import Progress
+from rota.pipeline.stages import Stages
 from rota.pipeline.store import WORK, Shelf, Store, failures
 from rota.pipeline.touched import STATE, Known, Read, Touched
 from rota.tables import COMMITS, ENDS, JOURNAL, LAG, SERVERLOG, TABLES

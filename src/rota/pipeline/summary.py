@@ -1,0 +1,58 @@
+"""What a run found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import Row
+
+from rota.pipeline.cluster import Live
+from rota.pipeline.lookup import Looked
+from rota.pipeline.poll import Polled
+from rota.pipeline.segment import Edge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """Something that could not be read."""
+
+    what: str
+    count: int
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Summary:
+    """What a run found."""
+
+    out: str
+    records: int = 0
+    commits: int = 0
+    generations: int = 0
+    rebalances: int = 0
+    first: int | None = None
+    """The first record's time, and the last one's."""
+    last: int | None = None
+    since: int | None = None
+    """What was asked for."""
+    until: int | None = None
+    lines: int = 0
+    logs: int = 0
+    """Files of brokers' logs that were given."""
+    samples: int = 0
+    polled: Polled | None = None
+    """What came of polling."""
+    live: Live | None = None
+    """What there was to read in a cluster."""
+    looked: Looked | None = None
+    """What came of look-ups."""
+    causes: list[tuple[str, str, int]] = field(default_factory=list)
+    """Cause, evidence, how many rebalances."""
+    groups: list[Row] = field(default_factory=list)
+    """gold/advice, the worst group first."""
+    complete: Mapping[int, Edge] = field(default_factory=dict)
+    """By partition of the journal, from where on all its records are there."""
+    windows: list[tuple[str, int, bool]] = field(default_factory=list)
+    """Each group, from when on its records are all there, and whether its first one is."""
+    unread: list[Unread] = field(default_factory=list)
