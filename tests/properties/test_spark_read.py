@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from rota.formats.batch import Codec, Marker
 from rota.model.topic import TopicPartition
-from rota.spark.option import Options
 from rota.spark.plan import Range, tasks
+from rota.spark.query import Options
 from rota.spark.reading.read import read
 from tests.unit.spark_topic import broker_of, close_kept, data, end, options_of
 

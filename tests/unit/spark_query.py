@@ -17,7 +17,7 @@ from rota.client.admin import Admin
 from rota.client.cluster import Client
 from rota.model.topic import TopicPartition
 from rota.spark import option
-from rota.spark.option import Options
+from rota.spark.query import Options
 
 FAST = {
     "fetchOffset.retryIntervalMs": "0",

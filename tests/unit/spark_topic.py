@@ -11,8 +11,8 @@ import rota
 from rota.formats.batch import Marker, Record, encode, marker
 from rota.model.topic import TopicPartition
 from rota.spark import option
-from rota.spark.option import Options
 from rota.spark.plan import Range
+from rota.spark.query import Options
 from rota.spark.reading.link import KEPT
 from rota.spark.reading.read import read
 

@@ -12,7 +12,7 @@ import rota
 from rota import Broker
 from rota.errors import AuthorizationFailed, InputError, RotaError, UnknownTopic, Unreachable
 from rota.model.topic import TopicPartition
-from rota.spark import option
+from rota.spark import query
 from rota.spark.lookup import Lookup, Offsets
 from tests.unit.spark_query import FAST, commit, connections, delete_before, fill, options_of, p
 
@@ -167,7 +167,7 @@ def test_a_time_that_no_record_has_reached_is_an_error_or_the_end(broker: Broker
     given = {"startingTimestamp": "500", "startingOffsetsByTimestampStrategy": "latest"}
     assert begins(broker, **given) == {p(0): 0, p(1): 0}
     with Lookup(options_of(broker)) as lookup:
-        where = option.At("endingTimestamp", 5_000)
+        where = query.At("endingTimestamp", 5_000)
         assert lookup.offsets(where, [p(0), p(1)], ending=True) == {p(0): 1, p(1): 0}
 
 

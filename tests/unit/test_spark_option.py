@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rota.errors import InputError, Unreachable
 from rota.model.topic import TopicPartition
-from rota.spark import option
-from rota.spark.option import Options
+from rota.spark import option, query
+from rota.spark.query import Options
 
 AT = {"kafka.bootstrap.servers": "here:9092"}
 BASE = AT | {"subscribe": "orders"}
@@ -36,9 +36,9 @@ def refused(given: dict[str, str], *, streaming: bool | None = None) -> str:
 
 def test_a_batch_reads_all_that_there_is() -> None:
     found = option.read(BASE, streaming=False)
-    assert found.start == option.Earliest()
-    assert found.end == option.Latest()
-    assert found.subscription == option.Topics(("orders",))
+    assert found.start == query.Earliest()
+    assert found.end == query.Latest()
+    assert found.subscription == query.Topics(("orders",))
     assert (found.fail_on_loss, found.headers, found.batch_info) == (True, False, False)
     assert (found.tries, found.pause, found.patience) == (3, 1_000, 120_000)  # Spark's own
     assert found.client.client_id == option.CLIENT_ID
@@ -46,7 +46,7 @@ def test_a_batch_reads_all_that_there_is() -> None:
 
 
 def test_a_stream_begins_at_the_end() -> None:
-    assert option.read(BASE, streaming=True).start == option.Latest()
+    assert option.read(BASE, streaming=True).start == query.Latest()
 
 
 @given(st.lists(st.booleans(), min_size=30, max_size=30))
@@ -61,33 +61,33 @@ def test_the_case_of_letters_does_not_count(upper: list[bool]) -> None:
 
 
 def test_topics_are_trimmed_and_named_once() -> None:
-    assert read(subscribe=" orders, returns ,,orders").subscription == option.Topics(
+    assert read(subscribe=" orders, returns ,,orders").subscription == query.Topics(
         ("orders", "returns")
     )
 
 
 def test_a_pattern_leaves_the_brokers_own_topics_out() -> None:
     given = AT | {"subscribePattern": "o.*"}
-    assert option.read(given).subscription == option.Pattern("o.*", internal=False)
+    assert option.read(given).subscription == query.Pattern("o.*", internal=False)
     given["kafka.exclude.internal.topics"] = "false"
-    assert option.read(given).subscription == option.Pattern("o.*", internal=True)
+    assert option.read(given).subscription == query.Pattern("o.*", internal=True)
 
 
 def test_partitions_are_assigned() -> None:
     given = AT | {"assign": '{"orders": [1, 0]}'}
     two = (TopicPartition("orders", 1), TopicPartition("orders", 0))
-    assert option.read(given).subscription == option.Partitions(two)
+    assert option.read(given).subscription == query.Partitions(two)
 
 
 @pytest.mark.parametrize("text", ["committed", " Committed "])
 def test_a_query_begins_where_its_group_is(text: str) -> None:
     found = read(startingOffsets=text, kafka__group__id=" billing ")
-    assert found.start == option.Committed("billing")
+    assert found.start == query.Committed("billing")
 
 
 @pytest.mark.parametrize("text", ["earliest", " EARLIEST "])
 def test_words_for_the_ends_are_trimmed_and_of_any_case(text: str) -> None:
-    assert read(startingOffsets=text, streaming=True).start == option.Earliest()
+    assert read(startingOffsets=text, streaming=True).start == query.Earliest()
 
 
 def test_a_time_comes_before_times_and_those_before_offsets() -> None:
@@ -97,14 +97,14 @@ def test_a_time_comes_before_times_and_those_before_offsets() -> None:
         "startingTimestamp": "9",
     }
     found = option.read(BASE | given)
-    assert found.start == option.At("startingTimestamp", 9)
+    assert found.start == query.At("startingTimestamp", 9)
     assert found.warnings == (
         "startingOffsetsByTimestamp: without effect beside startingTimestamp",
         "startingOffsets: without effect beside startingTimestamp",
     )
     del given["startingTimestamp"]
     times = {TopicPartition("orders", 0): 5}
-    assert option.read(BASE | given).start == option.AtEach("startingOffsetsByTimestamp", times)
+    assert option.read(BASE | given).start == query.AtEach("startingOffsetsByTimestamp", times)
 
 
 @pytest.mark.parametrize(

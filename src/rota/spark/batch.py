@@ -9,11 +9,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rota.errors import InputError
 from rota.model.topic import TopicPartition
-from rota.spark import option, plan, spec
+from rota.spark import plan, query, spec
 from rota.spark.lookup import Lookup
 from rota.spark.loss import lost
-from rota.spark.option import Options, Where
 from rota.spark.plan import Range
+from rota.spark.query import Options, Where
 from rota.spark.task import TaskPartition, rows
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ def _ranges(
 def _is_found(where: Where, partition: TopicPartition) -> bool:
     """Whether nobody has named the offset: it is where the log begins, or what was committed."""
     match where:
-        case option.Earliest() | option.Committed():
+        case query.Earliest() | query.Committed():
             return True
-        case option.Given(_, given):
+        case query.Given(_, given):
             return given[partition] == spec.EARLIEST
         case _:
             return False
@@ -94,22 +94,22 @@ def _is_found(where: Where, partition: TopicPartition) -> bool:
 
 def _end(where: Where) -> str:
     match where:
-        case option.Given(name, _) | option.At(name, _) | option.AtEach(name, _):
+        case query.Given(name, _) | query.At(name, _) | query.AtEach(name, _):
             return f"the end that {name} gives"
         case _:
             return "the end of the log"
 
 
 def _check_open(options: Options) -> None:
-    if isinstance(options.start, option.Latest):
+    if isinstance(options.start, query.Latest):
         raise InputError("startingOffsets: latest leaves nothing to read for a batch query")
-    if isinstance(options.end, option.Earliest):
+    if isinstance(options.end, query.Earliest):
         raise InputError("endingOffsets: earliest leaves nothing to read")
     for where, open_one, word in (
         (options.start, spec.LATEST, "latest"),
         (options.end, spec.EARLIEST, "earliest"),
     ):
-        if isinstance(where, option.Given):
+        if isinstance(where, query.Given):
             bad = [each for each, offset in where.offsets.items() if offset == open_one]
             if bad:
                 raise InputError(
@@ -121,9 +121,9 @@ def _check_open(options: Options) -> None:
 def _check_times(start: Where, end: Where) -> None:
     """A query does not end before it begins."""
     match start, end:
-        case option.At(name, begin), option.At(other, until) if begin > until >= 0:
+        case query.At(name, begin), query.At(other, until) if begin > until >= 0:
             raise InputError(f"{name}: {begin} is later than {other}, which is {until}")
-        case option.AtEach(name, begins), option.AtEach(other, ends):
+        case query.AtEach(name, begins), query.AtEach(other, ends):
             bad = [each for each in begins if each in ends and begins[each] > ends[each] >= 0]
             if bad:
                 raise InputError(f"{name}: later than {other} for {spec.named(bad)}")

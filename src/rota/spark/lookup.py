@@ -15,9 +15,9 @@ from rota.errors import AuthorizationFailed, Code, InputError, UnknownTopic, Unr
 from rota.model.offset import OffsetAndMetadata
 from rota.model.text import nearest
 from rota.model.topic import TopicPartition
-from rota.spark import option, pattern, spec
+from rota.spark import pattern, query, spec
 from rota.spark.loss import LOGGER
-from rota.spark.option import Options, Where
+from rota.spark.query import Options, Where
 
 Offsets = dict[TopicPartition, int]
 Listed = dict[TopicPartition, ListedOffset | None]
@@ -65,18 +65,18 @@ class Lookup:
         """
         every = list(partitions)
         match where:
-            case option.Earliest():
+            case query.Earliest():
                 return self.earliest(every)
-            case option.Latest():
+            case query.Latest():
                 return self.latest(every)
-            case option.Committed(group):
+            case query.Committed(group):
                 return self._committed(group, every)
-            case option.Given(name, given):
+            case query.Given(name, given):
                 _check_same(name, given, every)
                 return self._given(given)
-            case option.At(name, moment):
+            case query.At(name, moment):
                 return self._by_time(name, dict.fromkeys(every, moment), ending=ending)
-            case option.AtEach(name, times):
+            case query.AtEach(name, times):
                 _check_same(name, times, every)
                 return self._by_time(name, times, ending=ending)
 
@@ -157,7 +157,7 @@ class Lookup:
         deadline = client.deadline(timeout)
         self._looked = self._loop.time()
         match self._options.subscription:
-            case option.Partitions(partitions):
+            case query.Partitions(partitions):
                 wanted = {each.topic for each in partitions}
                 counts = await _counts(client, wanted, deadline)
                 gone = [each for each in partitions if each.partition >= counts[each.topic]]
@@ -168,9 +168,9 @@ class Lookup:
                         f"assign: there is no partition {spec.named(gone)}: {there}",
                     )
                 return sorted(partitions)
-            case option.Topics(names):
+            case query.Topics(names):
                 counts = await _counts(client, set(names), deadline)
-            case option.Pattern(text, internal):
+            case query.Pattern(text, internal):
                 like = pattern.compiled("subscribePattern", text)
                 metadata = await client.refresh(None, deadline=deadline)
                 counts = {

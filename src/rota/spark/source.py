@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from rota.errors import InputError
 from rota.spark import option
 from rota.spark.loss import LOGGER
-from rota.spark.option import Options
+from rota.spark.query import Options
 
 COLUMNS: Final = (
     ("key", "binary"),

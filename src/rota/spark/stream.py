@@ -26,11 +26,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from rota.model.topic import TopicPartition
-from rota.spark import limit, option, plan, spec
+from rota.spark import limit, plan, query, spec
 from rota.spark.lookup import Lookup
 from rota.spark.loss import LOGGER, lost
-from rota.spark.option import Options, Where
 from rota.spark.plan import Range
+from rota.spark.query import Options, Where
 from rota.spark.task import TaskPartition, rows
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Partitions of which the first batch reads nothing: their beginning moves."""
         late = self._options.late_is_latest and not once
         found = {each: offset for each, offset in first.items() if late or self._moves(each)}
-        if once and found and isinstance(self._options.start, option.Committed):
+        if once and found and isinstance(self._options.start, query.Committed):
             LOGGER.warning(
                 "startingOffsets: committed: the first batch only keeps where the query begins, "
                 "and trigger(once=True) has no second one: use availableNow=True"
@@ -122,15 +122,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _moves(self, partition: TopicPartition) -> bool:
         """Whether its beginning, asked for later, would be another one."""
         match self._options.start:
-            case option.Latest() | option.Committed():
+            case query.Latest() | query.Committed():
                 return True
-            case option.Given(_, given):
+            case query.Given(_, given):
                 return given.get(partition) == spec.LATEST
-            case option.At(_, moment):
+            case query.At(_, moment):
                 return moment == spec.LATEST
-            case option.AtEach(_, times):
+            case query.AtEach(_, times):
                 return times.get(partition) == spec.LATEST
-            case option.Earliest():
+            case query.Earliest():
                 return False
 
     def _known_ends(self, begin: Offsets) -> Offsets:
@@ -238,10 +238,10 @@ def _narrowed(where: Where, partitions: Iterable[TopicPartition]) -> Where:
     """The same for these partitions only, as far as it names them."""
     wanted = set(partitions)
     match where:
-        case option.Given(name, given):
-            return option.Given(name, {each: given[each] for each in given if each in wanted})
-        case option.AtEach(name, times):
-            return option.AtEach(name, {each: times[each] for each in times if each in wanted})
+        case query.Given(name, given):
+            return query.Given(name, {each: given[each] for each in given if each in wanted})
+        case query.AtEach(name, times):
+            return query.AtEach(name, {each: times[each] for each in times if each in wanted})
         case _:
             return where
 
@@ -249,7 +249,7 @@ def _narrowed(where: Where, partitions: Iterable[TopicPartition]) -> Where:
 def _named(where: Where, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Those that it says something of."""
     match where:
-        case option.Given(_, named) | option.AtEach(_, named):
+        case query.Given(_, named) | query.AtEach(_, named):
             return sorted(named)
         case _:
             return sorted(partitions)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from rota.spark.option import Options
 from rota.spark.plan import Task
+from rota.spark.query import Options
 
 if TYPE_CHECKING:
     import pyarrow as pa

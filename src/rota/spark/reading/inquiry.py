@@ -17,8 +17,8 @@ from rota.client.refusal import AGAIN, refusal
 from rota.client.retry import hopeless
 from rota.errors import Code, RotaError, TimedOut, UnknownTopic, Unreachable
 from rota.spark.loss import lost
-from rota.spark.option import Options
 from rota.spark.plan import Task
+from rota.spark.query import Options
 from rota.spark.reading import doubt
 from rota.spark.reading.arrival import Verdict, judge
 from rota.spark.reading.flight import Flight, Sizes, choose, fetch_of

@@ -22,8 +22,8 @@ import numpy as np
 
 from rota.client import answer
 from rota.client.batch import Batch
-from rota.spark.option import Options
 from rota.spark.plan import Task
+from rota.spark.query import Options
 from rota.spark.reading.arrow import record_batch
 from rota.spark.reading.inquiry import Answer, Inquiry
 from rota.spark.reading.link import KEPT, Link
