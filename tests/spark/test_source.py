@@ -195,22 +195,25 @@ def test_what_is_wrong_is_said_to_who_loads(
     assert said in str(caught.value)
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "spark.md"
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "docs" / "how-to" / "spark.md", ROOT / "README.md")
 
 
-def test_what_the_page_shows_runs(
+def test_what_the_pages_show_runs(
     session: SparkSession, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(broker, 2)
-    blocks = re.findall(r"^```python spark\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    blocks = re.findall(r"^```python spark\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
     namespace: dict[str, object] = {"spark": session}
     for block in blocks:
         here = block.replace("localhost:9092", broker.bootstrap_servers)
         exec(here.replace("/data/", f"{tmp_path}/"), namespace)
     assert "|NULL|  0-1|        0|     1|" in capsys.readouterr().out
     assert session.read.parquet(f"{tmp_path}/bills").count() == 2
-    assert broker.committed("billing") == {p(0): 2}
+    assert session.read.parquet(f"{tmp_path}/audit").count() == 2
+    assert broker.committed("billing") == broker.committed("audit") == {p(0): 2}
 
 
 CONNECTED = """
