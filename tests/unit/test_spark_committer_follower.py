@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import time
@@ -73,3 +74,15 @@ def test_the_end_of_a_program_is_that_of_its_last_thread() -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.splitlines() == ["the query has ended", "the last is committed"]
+
+
+def test_a_name_that_no_query_had_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    streams = Streams()
+    session: Any = SimpleNamespace(streams=streams)
+    wanted = Wanted(name="billz")
+    follower = Follower(session, wanted, lambda offsets, anew: None, about="group 'billing'")
+    follower.begin()
+    streams.listener.onQueryStarted(streams.query)
+    with caplog.at_level(logging.WARNING, "rota.spark"):
+        assert follower.end(time.monotonic() + 10)
+    assert "no query was named 'billz'; those that ran: bills" in caplog.text

@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql.types import StructType
 
+from rota.errors import InputError
 from rota.spark.source import sized
 
 SCRIPT = """
@@ -30,3 +33,14 @@ def test_the_class_is_sent_with_what_it_knows(tmp_path: Path) -> None:
         check=False,
     )
     assert done.stdout == "rota.spark Source 7 rota\n", done.stderr
+
+
+def test_a_stream_that_cannot_be_says_so_when_it_is_asked() -> None:
+    given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
+    # PySpark covers what streamReader raises with an UnboundLocalError of its own
+    reader = sized(2)(given).streamReader(StructType())
+    serializer = CloudPickleSerializer()
+    travelled = serializer.loads(serializer.dumps(reader))  # type: ignore[no-untyped-call]
+    for asked in (reader.initialOffset, reader.getDefaultReadLimit, travelled.initialOffset):
+        with pytest.raises(InputError, match=r"^endingOffsets: "):
+            asked()

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from rota.errors import InputError
+from rota.errors import InputError, RotaError
 from rota.spark import option
 from rota.spark.loss import LOGGER
 from rota.spark.query import Options
@@ -59,10 +59,13 @@ class Source(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 Spark's
         """For ``spark.readStream``."""
-        from rota.spark.stream import StreamReader  # noqa: PLC0415 as above
+        from rota.spark.stream import Refusal, StreamReader  # noqa: PLC0415 as above
 
-        options = option.read(self.options, streaming=True)
-        _check_columns(schema, options)
+        try:
+            options = option.read(self.options, streaming=True)
+            _check_columns(schema, options)
+        except RotaError as error:
+            return Refusal(error)  # what is raised here, PySpark covers with an error of its own
         return StreamReader(options, self.parallelism)
 
 

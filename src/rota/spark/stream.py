@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from rota.errors import RotaError
 from rota.model.topic import TopicPartition
 from rota.spark import limit, plan, query, spec
 from rota.spark.lookup import Lookup
@@ -40,6 +41,30 @@ Offsets = dict[TopicPartition, int]
 Json = Mapping[str, Mapping[str, int]]
 BEGINNING: Final[Mapping[str, Mapping[str, int]]] = {"": {}}
 """What stands for the beginning of a query: no topic has this name. Never in a checkpoint."""
+
+
+class Refusal(DataSourceStreamReader):
+    """In place of a reader, where the options are wrong: says so as soon as it is asked."""
+
+    def __init__(self, error: RotaError) -> None:
+        """Takes what is wrong."""
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 Spark's names
+        """Where nothing begins."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """How much is not read."""
+        raise self._error
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """And of what."""
+        raise self._error
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -60,6 +60,9 @@ class Wanted:
         """Is this one of them?"""
         return self.name in {None, name} and self.id in {None, str(query)}
 
+    def __str__(self) -> str:
+        return f"named {self.name!r}" if self.id is None else f"of id {self.id}"
+
 
 class Follower:
     """Tells how far those queries of a session are that are wanted."""
@@ -94,6 +97,10 @@ class Follower:
         self._hooked = False
         self._running: dict[str, str] = {}
         """Queries by their runs."""
+        self._passed: set[str] = set()
+        """Names of queries that are not wanted."""
+        self._found = False
+        """One was that is."""
         self._ended: set[str] | None = None
         """Runs that have ended while those were listed that are active."""
         self._news: dict[str, Finished] = {}
@@ -159,6 +166,11 @@ class Follower:
 
         :param surely: tries it even where it might block the session, as nobody needs it any more
         """
+        if not self._deaf and self._passed and not self._found:
+            LOGGER.warning(
+                "%s: nothing was committed: no query was %s; those that ran: %s",
+                *(self._about, self._wanted, ", ".join(sorted(self._passed))),
+            )
         self._deaf = True
         if not self._hooked:
             return True
@@ -181,6 +193,8 @@ class Follower:
         """A query has started."""
         if self._wanted.takes(event.id, event.name):
             self._start(str(event.id), str(event.runId))
+        else:
+            self._passed.add(event.name or "one without a name")
 
     def progressed(self, event: QueryProgressEvent) -> None:
         """A trigger is over."""
@@ -217,6 +231,7 @@ class Follower:
             if run in self._running:
                 return
             self._running[run] = query
+            self._found = True
         self._errands.add(partial(self._catch_up, query, run))
 
     def _end(self, run: str) -> None:
