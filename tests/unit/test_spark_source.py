@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.serializers import CloudPickleSerializer
@@ -39,7 +40,7 @@ def test_a_stream_that_cannot_be_says_so_when_it_is_asked() -> None:
     given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
     # PySpark covers what streamReader raises with an UnboundLocalError of its own
     reader = sized(2)(given).streamReader(StructType())
-    serializer = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+    serializer: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
     travelled = serializer.loads(serializer.dumps(reader))
     for asked in (reader.initialOffset, reader.getDefaultReadLimit, travelled.initialOffset):
         with pytest.raises(InputError, match=r"^endingOffsets: "):
