@@ -80,6 +80,7 @@ def test_in_pieces_as_in_one_run(
     assert len(rounds) == len(places)
     assert sum(each.records for each in rounds) == len(wanted[JOURNAL.name])
     assert sum(each.rebalances for each in rounds) == len(wanted[REBALANCES.name])
+    assert all(len(each.happened) == each.rebalances for each in told.rounds)
 
 
 def test_a_large_round_among_small_ones(

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from rota.cli.screen import count
+from rota.model.topic import first_few
 from rota.pipeline.evidence import Evidence, Options
 from rota.pipeline.follow import follow
 from rota.pipeline.round import Round
@@ -70,6 +71,8 @@ def _said(done: Round) -> str:
         f"{count(done.groups, 'group')} touched",
         f"{count(done.rebalances, 'new rebalance')}",
     ]
+    if done.happened:
+        parts[-1] += f": {first_few([f'{group} ({cause})' for group, cause in done.happened])}"
     if done.unread:
         parts.append(f"{count(done.unread, 'record')} not read")
     return f"{', '.join(parts)}  ({done.seconds:.1f} s)"

@@ -98,6 +98,8 @@ class Round:
     """Those that new records are about."""
     rebalances: int
     """New ones."""
+    happened: tuple[tuple[str, str], ...] = ()
+    """The group and the cause of each, where they are few: of a large round the tables tell."""
     unread: int = 0
     """New records that could not be read."""
 
@@ -233,10 +235,11 @@ class Rounds:
             seconds=0.0,
             records=journal.num_rows,
             groups=len(seen),
-            rebalances=told.rebalances,
+            rebalances=len(told.happened),
+            happened=told.happened,
             unread=read.problems + told.problems,
         )
-        return done, replace(mark, rebalances=mark.rebalances + told.rebalances)
+        return done, replace(mark, rebalances=mark.rebalances + len(told.happened))
 
     def _whole(self, tables: Store, mark: Mark) -> tuple[Round, Mark]:
         """A large round: a run over all that there is."""

@@ -230,8 +230,8 @@ class Told:
 
     groups: frozenset[str]
     """Those that were computed anew."""
-    rebalances: int
-    """New ones."""
+    happened: tuple[tuple[str, str], ...]
+    """The group and the cause of each new rebalance."""
     problems: int
     """New records of groups that could not be read."""
 
@@ -265,7 +265,7 @@ class Touched:
             if groups:
                 rows = pa.concat_tables([schema.arrow(table).empty_table(), *parts])
                 self._tables.layers(table).replace(groups, rows)
-        return Told(frozenset(groups), fresh, self._problems)
+        return Told(frozenset(groups), tuple(fresh), self._problems)
 
     def _renamed(self, named: pa.Table) -> set[str]:
         """Groups to which a topic has another name or id now."""
@@ -343,15 +343,16 @@ class Touched:
         rows = pa.Table.from_batches(batches).cast(schema.arrow(table))
         self._made[table].append(rows if over is None else shown(rows, over, self._since))
 
-    def _fresh(self, groups: set[str]) -> int:
-        """How many rebalances are there that were not before."""
-        columns = ("group", "life", "to_generation")
+    def _fresh(self, groups: set[str]) -> list[tuple[str, str]]:
+        """Group and cause of rebalances that were not there before."""
+        key = ("group", "life", "to_generation")
 
-        def keys(table: pa.Table) -> set[tuple[Any, ...]]:
-            return set(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+        def rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
+            return zip(*(table.column(name).to_pylist() for name in columns), strict=True)
 
-        before = keys(self._tables.layers(REBALANCES).read(groups, columns))
-        return len({key for rows in self._made[REBALANCES] for key in keys(rows)} - before)
+        before = set(rows(self._tables.layers(REBALANCES).read(groups, key), *key))
+        made = (row for table in self._made[REBALANCES] for row in rows(table, *key, "cause"))
+        return [(group, cause) for group, *rest, cause in made if (group, *rest) not in before]
 
 
 def shown(rows: pa.Table, column: str, since: int | None) -> pa.Table:
