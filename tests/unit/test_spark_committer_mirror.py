@@ -109,9 +109,11 @@ def test_a_broker_that_is_down_is_named_and_gets_only_the_newest(
     broker.stop()
     quick = {"default.api.timeout.ms": 200, "request.timeout.ms": 100}
     with caplog.at_level(logging.INFO, "rota.spark"), opened(**quick) as kept:
+        assert kept.trouble == f"no answer yet from {address}"
         kept.aim(at(1))
         until(lambda: "not committed" in caplog.text)
         assert address in caplog.text
+        assert "refused" in kept.trouble
         assert not kept.flush(0.1)
         assert kept.pending == at(1)
         kept.aim(at(7))

@@ -63,3 +63,6 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no others
         with _complete():
             from rota.spark.commit import committer  # noqa: PLC0415 as above
         return getattr(committer, name)
+
+    def __dir__() -> list[str]:
+        return sorted(__all__)

@@ -199,7 +199,7 @@ class Lookup:
 
     async def _with_client(self, ask: Callable[[Client, float], Awaitable[T]], timeout: float) -> T:
         if self._client is None:
-            self._client = Client(self._options.client, quiet=True)
+            self._client = Client(self._options.client)
         return await ask(self._client, timeout)
 
 

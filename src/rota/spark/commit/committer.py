@@ -69,8 +69,9 @@ def commit_to_group(
     :param query: its name (it may start later, and again), or the query; None: every query of this
         session that reads Kafka. A source in Python does not tell Spark its name: one that is not
         Rota's, and has offsets of the same form, would be taken for Kafka
-    :param checkpoint: where the query's checkpoint is. It is needed over Spark Connect, where
-        nothing else tells; else the query is asked. With it the group catches up before the start
+    :param checkpoint: where the query's checkpoint is. Over Spark Connect nothing else tells, and
+        without it the group catches up with the first batch that ends; else the query is asked.
+        With it the group catches up before the start
     :raises InputError: a setting is wrong
     :return: stop it at the end, or use it as a context manager, so that the last batch is not
         missed; at the end of the program that is tried, too
@@ -193,8 +194,8 @@ class Committer:
         self._mirror.stop()
         if not done:
             LOGGER.warning(
-                "group %r: stopped before all was committed; the next start catches up",
-                self.group_id,
+                "group %r: stopped before all was committed (%s); the next start catches up",
+                *(self.group_id, self._mirror.trouble),
             )
         return done
 

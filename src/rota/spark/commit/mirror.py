@@ -108,6 +108,13 @@ class Mirror:
             if stored.get(place, -1) != offset
         }
 
+    @property
+    def trouble(self) -> str:
+        """Why the group has not all, as far as it is known."""
+        last, _ = self._complaint
+        servers = ", ".join(map(str, self._config.bootstrap))
+        return last or f"no answer yet from {servers}"
+
     def _call(self, act: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(act)
