@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 import tarfile
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import rota
+from rota.broker.clock import Clock
 from rota.errors import InputError
 from rota.storage.catalog import FIRST, SECOND
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "kafka-4.3.1" / "segments.tar.gz"
 MONTH = 30 * 86_400
+RECORDED = 1_794_720_000.0
+"""When the folders were left, in seconds since 1970: a day later their producers are forgotten."""
 
 
 @pytest.fixture
@@ -33,8 +38,11 @@ def content(folder: Path, pattern: str = "**/*") -> dict[str, bytes]:
 
 
 def test_a_copy_of_partitions_is_served_and_kept(
-    copied: Path, caplog: pytest.LogCaptureFixture
+    copied: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    begun = time.monotonic()
+    then = partial(Clock, wall=lambda: RECORDED + time.monotonic() - begun)
+    monkeypatch.setattr("rota.broker.embedded.Clock", then)
     before = content(copied)
     with pytest.raises(InputError, match=r"partitions' folders, .*: start with --adopt"):
         rota.Broker(copied).start()
