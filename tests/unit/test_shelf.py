@@ -61,3 +61,4 @@ def test_nobody_else_writes_to_it(tmp_path: Path) -> None:
         store.begin(str(tmp_path)),
     ):
         pass
+    assert not runs(tmp_path)
