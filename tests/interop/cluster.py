@@ -33,6 +33,7 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1000",  # else a member that was killed is missed for long
     "auto.create.topics.enable": "true",
     "group.initial.rebalance.delay.ms": "0",
+    "log.retention.ms": "-1",  # records of these tests are of old times
 }
 
 
