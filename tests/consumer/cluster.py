@@ -174,6 +174,8 @@ def kafka_cluster(folder: Path) -> Iterator[Cluster]:
             "advertised.listeners": f"{listening},FRONT://127.0.0.1:{front}",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "listener.security.protocol.map": protocols,
+            # Kafka's default: with less a busy machine shuts the broker out in the middle of a test
+            "broker.session.timeout.ms": "9000",
             "log.initial.task.delay.ms": "100",  # else retention waits for half a minute
         },
     )

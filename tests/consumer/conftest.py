@@ -36,5 +36,6 @@ def crew() -> Iterator[Crew]:
 @pytest.fixture
 def scene(cluster: Cluster, crew: Crew) -> Iterator[Scene]:
     """A scene whose broker may be hurt; it is well again at the end."""
-    yield Scene(cluster, crew, cluster.cut_off)
+    with Scene(cluster, crew, cluster.cut_off) as made:
+        yield made
     cluster.heal()

@@ -41,6 +41,10 @@ class Admin(Confluent):
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "log_level": 0}
 
+    def close(self) -> None:
+        """Ends its threads: many clients whose broker is gone keep a small machine busy."""
+        self.__dict__.pop("admin", None)
+
 
 @dataclass(slots=True)
 class Scene:
@@ -57,6 +61,12 @@ class Scene:
         self.servers = self.servers or self.cluster.plain
         given = None if self.security is None else dict(self.security)
         self.admin = Admin(self.servers, given)
+
+    def __enter__(self) -> Scene:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.admin.close()
 
     def topic(self, partitions: int, **configs: str) -> str:
         """A topic of its own."""

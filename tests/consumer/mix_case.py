@@ -114,13 +114,14 @@ def secured(scene: Scene) -> None:
     """All over TLS, logged in with SCRAM."""
     cluster = scene.cluster
     security = {**login("SCRAM-SHA-512"), "protocol": "SASL_SSL", "ca": str(cluster.ca)}
-    group = Group(Scene(cluster, scene.crew, cluster.secure, security))
-    for kind in (BLOCKING, JAVA, ASYNC):
-        group.join(kind, "cooperative-sticky")
-    group.write()
-    group.settle()
-    group.finish()
-    group.judge()
+    with Scene(cluster, scene.crew, cluster.secure, security) as guarded:
+        group = Group(guarded)
+        for kind in (BLOCKING, JAVA, ASYNC):
+            group.join(kind, "cooperative-sticky")
+        group.write()
+        group.settle()
+        group.finish()
+        group.judge()
 
 
 def _cases() -> dict[str, Callable[[Scene], None]]:

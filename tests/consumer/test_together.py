@@ -35,11 +35,12 @@ def turns(
     pool = ThreadPoolExecutor(AT_ONCE)
     chosen = {item.name for item in request.session.items}
     names = {f"test_a_group[{cluster.name}-{case}]": case for case in CASES}
-    yield {
-        name: pool.submit(CASES[case], Scene(cluster, crew))
-        for name, case in names.items()
-        if name in chosen
-    }
+
+    def play(case: str) -> None:
+        with Scene(cluster, crew) as scene:
+            CASES[case](scene)
+
+    yield {name: pool.submit(play, case) for name, case in names.items() if name in chosen}
     pool.shutdown(cancel_futures=True)
 
 

@@ -94,7 +94,10 @@ def real_kafka(folder: Path) -> Iterator[Cluster]:
     *ports, controller = free_ports(5)
     places = {name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)}
     shown = ",".join(f"{name}://{place}" for name, place in places.items())
-    broker = JavaBroker(folder, {**SETTINGS, **_listeners(shown, controller), **security(own)})
+    # it is never killed, and a busy machine must not shut it out
+    patient = {"broker.session.timeout.ms": "30000"}
+    listening = _listeners(shown, controller)
+    broker = JavaBroker(folder, {**SETTINGS, **patient, **listening, **security(own)})
     try:
         add_scram(places["PLAINTEXT"])
         yield Cluster(
