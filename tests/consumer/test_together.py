@@ -46,4 +46,5 @@ def turns(
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_group(case: str, turns: dict[str, Future[None]], request: pytest.FixtureRequest) -> None:
+    """What the case has asserted, in a thread of its own, is raised here."""
     turns[request.node.name].result()
