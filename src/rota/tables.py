@@ -328,6 +328,82 @@ ADVICE = Table(
     ),
 )
 
+ADVISED = Table(
+    name="gold/advised",
+    row="who would have owned a partition from when to when, under the policy that `gold/advice` "
+    "advises; groups that should keep theirs have none",
+    key=("group", "topic", "partition", "since"),
+    columns=(
+        Column("group", "string", "group"),
+        Column("topic", "string", "topic"),
+        Column("partition", "int", "partition"),
+        Column(
+            "member_id",
+            "string",
+            "its owner; of static members who came back: the first id of each",
+        ),
+        Column("client_id", "string", "the owner's client id"),
+        Column("client_host", "string", "the owner's host"),
+        Column("since", "timestamp", "from"),
+        _maybe("until", "timestamp", "to; null: to the end of the evidence"),
+    ),
+)
+
+EVIDENCE = Table(
+    name="gold/evidence",
+    row="the run: what it has read, what of it could not be read, and from when on it is complete",
+    key=(),
+    columns=(
+        Column("demo", "boolean", "a simulated day, no cluster of anybody's"),
+        _maybe("first", "timestamp", "the first record's time"),
+        _maybe("last", "timestamp", "the last record's time"),
+        _maybe("since", "timestamp", "what happened from then on is shown; null: everything"),
+        _maybe("until", "timestamp", "and up to then"),
+        Column("records", "bigint", "records of the journal"),
+        Column("commits", "bigint", "rows of `silver/commits`"),
+        Column("generations", "bigint", "rows of `silver/generations`"),
+        Column("rebalances", "bigint", "rows of `gold/rebalances`"),
+        Column("logs", "int", "files of brokers' logs that were given"),
+        Column("lines", "bigint", "lines of them that are about groups"),
+        Column("samples", "bigint", "rows of `bronze/ends`"),
+        _maybe(
+            "cluster",
+            "struct<bootstrap_servers: string, topic: string, partitions: int, "
+            "most_records: bigint, bytes: bigint, acls: array<string>>",
+            "what there was to read in a live cluster",
+        ),
+        _maybe(
+            "lookups",
+            "struct<most: bigint, made: bigint, partitions: bigint, "
+            "partitions_left_out: array<string>, of_a_time_that_is_deleted: bigint, "
+            "not_to_be_had: map<string, array<string>>>",
+            "what the cluster was asked about ends of partitions",
+        ),
+        _maybe(
+            "polled",
+            "struct<first: timestamp, last: timestamp, every: double, rounds: bigint, "
+            "groups: array<string>, "
+            "gaps: array<struct<begin: timestamp, end: timestamp, why: string>>>",
+            "what came of `--poll`; `every` is in seconds",
+        ),
+        Column(
+            "windows",
+            "array<struct<group: string, at: timestamp, whole: boolean>>",
+            "of each group, from when on its records are all there, and whether its first one is",
+        ),
+        Column(
+            "complete",
+            "array<struct<journal_partition: int, offset: bigint, at: timestamp>>",
+            "of each partition of the journal, from where on all its records are there",
+        ),
+        Column(
+            "unread",
+            "array<struct<what: string, count: bigint, examples: array<string>>>",
+            "what could not be read",
+        ),
+    ),
+)
+
 TABLES = (
     JOURNAL,
     ENDS,
@@ -341,4 +417,6 @@ TABLES = (
     STATUS,
     WHATIF,
     ADVICE,
+    ADVISED,
+    EVIDENCE,
 )

@@ -1,0 +1,1 @@
+"""The report: the story that the gold tables tell, and one page that shows it."""
