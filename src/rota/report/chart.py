@@ -181,12 +181,12 @@ class _Chart:
         keys = ("life", "to_generation")
         places = {
             key: place
-            for place, key in enumerate(zip(*(rebalances[k].to_pylist() for k in keys), strict=True))
+            for place, key in enumerate(
+                zip(*(rebalances[k].to_pylist() for k in keys), strict=True)
+            )
         }
         causes = rebalances["cause"].to_pylist()
-        found = (
-            places.get(key) for key in zip(*(table[k].to_pylist() for k in keys), strict=True)
-        )
+        found = (places.get(key) for key in zip(*(table[k].to_pylist() for k in keys), strict=True))
         return {
             "at": deltas(self._times[time] for time in _milliseconds(table["at"])),
             "cause": [
@@ -238,9 +238,7 @@ def _by_group(table: pa.Table, names: Sequence[str], order: Sequence[str]) -> li
     by = [("place", "ascending"), *((column, "ascending") for column in order)]
     ordered = placed.sort_by(by)
     counts = ordered.group_by("place", use_threads=False).aggregate([([], "count_all")])
-    many = dict(
-        zip(counts["place"].to_pylist(), counts["count_all"].to_pylist(), strict=True)
-    )
+    many = dict(zip(counts["place"].to_pylist(), counts["count_all"].to_pylist(), strict=True))
     slices, begin = [], 0
     for place in range(len(names)):
         number = many.get(place, 0)
@@ -311,9 +309,7 @@ def _lags(
     steps = pa.array([span.step for span in spans], pa.int64()).take(places)
     times = _whole(_as_milliseconds(placed["at"]))
     buckets = compute.divide(compute.subtract(times, begins), steps)
-    shown = compute.and_(
-        compute.greater_equal(times, begins), compute.less(buckets, LAG_POINTS)
-    )
+    shown = compute.and_(compute.greater_equal(times, begins), compute.less(buckets, LAG_POINTS))
     found = (
         pa.table(
             {
