@@ -118,6 +118,8 @@ def _lag(read: Evidence) -> Iterator[str]:
     elif not read.samples:
         asked = "--lookups N" if read.cluster is not None else "--bootstrap-servers"
         yield f"lag: not computed; {asked} asks a cluster for log ends, --ends FILE gives samples"
+    else:
+        yield f"lag: between {counted(read.samples, 'sample')} of log ends"
     if lookups is None:
         return
     if lookups["of_a_time_that_is_deleted"]:

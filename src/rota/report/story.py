@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyarrow import compute
 
+from rota.replay.advice import CHANGE, KEEP
 from rota.replay.migration import LIBRARIES
 from rota.report import evidence, lag
 from rota.report.evidence import Evidence
@@ -18,14 +19,12 @@ from rota.report.gold import Gold, milliseconds
 from rota.report.lag import Lag
 from rota.report.moment import moment, span
 
-__all__ = ["Evidence", "Group", "Lag", "Mark", "Story", "tell"]
+__all__ = ["CHANGE", "KEEP", "Causes", "Evidence", "Group", "Lag", "Mark", "Story", "tell"]
 
 NOTABLE_SECONDS = 10.0
 """A lag that is worth a sentence; clients commit every few seconds, and are so far behind then."""
 NOTABLE_RECORDS = 1_000
 """The same where no ages of records are known."""
-CHANGE = "change"
-"""The verdict of gold/advice that names a better policy."""
 
 
 class Mark(enum.StrEnum):
