@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
@@ -51,13 +51,15 @@ def table(kind: Table, rows: Iterable[Mapping[str, Any]]) -> Any:
     return pa.Table.from_batches([schema.batch(kind, whole)])
 
 
-def lag_row(group: str, topic: str, partition: int, at: int, **told: float | None) -> dict[str, Any]:
+def lag_row(
+    group: str, topic: str, partition: int, at: int, **told: float | None
+) -> dict[str, Any]:
     return {"group": group, "topic": topic, "partition": partition, "at": at, **told}
 
 
 def group(**told: Any) -> Group:
     """A group that should change."""
-    plain = {
+    plain: dict[str, Any] = {
         "name": "orders",
         "verdict": "change",
         "policy": "range, static 45s",
@@ -225,6 +227,7 @@ def test_no_commits_no_lag() -> None:
 few = st.integers(0, 3)
 
 
+@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(
@@ -246,7 +249,7 @@ def test_the_worst_lag_is_that_which_a_loop_would_find(
         measure = "lag_seconds" if aged else "lag"
         first = min(
             aged or own,
-            key=lambda row: (-row[measure], row["at"], row["topic"], row["partition"]),  # noqa: B023
+            key=lambda row: (-row[measure], row["at"], row["topic"], row["partition"]),
         )
         found[name] = Lag(
             most=max(row["lag"] for row in own),
