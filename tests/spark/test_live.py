@@ -27,7 +27,7 @@ from rota.pipeline.stage import Stage
 from rota.report import gold
 from rota.report.story import tell
 from rota.sim.shop import PLANS
-from rota.tables import JOURNAL, LAG, OWNERSHIP, REBALANCES
+from rota.tables import EVIDENCE, JOURNAL, LAG, OWNERSHIP, REBALANCES
 from tests.spark.played import Quiet, Ran, everything, ran, write_segment
 from tests.spark.test_evidence import compacted
 from tests.unit.recorded_segment import journal_segments
@@ -149,7 +149,9 @@ def test_a_cluster_without_groups(
     with rota.Broker() as broker:
         settings = {"bootstrap.servers": broker.bootstrap_servers}
         empty = ran(spark, Evidence(cluster=Cluster(settings=settings, lookups=10)), tmp_path)
-    assert not any(everything(tmp_path).values())
+    assert [name for name, rows in everything(tmp_path).items() if rows] == [EVIDENCE.name]
+    (row,) = empty.rows(EVIDENCE)
+    assert (row["records"], row["cluster"]["partitions"]) == (0, 0)
     print_summary(tell(gold.read(str(empty.out))), tmp_path / "report.html")
     assert "no group has ever been here" in capsys.readouterr().out
 
