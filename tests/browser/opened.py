@@ -21,9 +21,12 @@ _TIP = re.compile(
 _SHOWN = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)Z to (?:(\d{4}-\d\d-\d\d) )?(\S+)Z")
 _PIXELS = """([canvas, points, reach]) => {
   const ratio = canvas.width / canvas.clientWidth;
-  const context = canvas.getContext('2d');
+  const copy = new OffscreenCanvas(canvas.width, canvas.height);
+  const context = copy.getContext('2d', { willReadFrequently: true });
+  context.drawImage(canvas, 0, 0);
+  const size = Math.round((2 * reach + 1) * ratio);
   return points.map(([x, y]) => {
-    const [left, top, size] = [x - reach, y - reach, 2 * reach + 1].map((n) => Math.round(n * ratio));
+    const [left, top] = [x - reach, y - reach].map((place) => Math.round(place * ratio));
     return [...context.getImageData(left, top, size, size).data];
   });
 }"""
