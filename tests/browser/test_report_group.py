@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -88,20 +89,26 @@ def _seen(
     """
     begin, end = window.shown()
     near = (end - begin) / window.box(canvas)["width"] * 6
-    lines: dict[tuple[int, float], list[tuple[Point, datetime]]] = {}
-    for point in window.grid(canvas, 24, 40):
+    lines: dict[int, list[float]] = {}
+    for point in window.grid(canvas, 1, 60):
         told = owner_told(window.pointed(canvas, point))
-        if told is not None and _inside(window, point):
-            lines.setdefault((told[1], point[0]), []).append((point, told[2]))
+        if told is not None:
+            lines.setdefault(told[1], []).append(point[1])
+    middles = {partition: listed[len(listed) // 2] for partition, listed in lines.items()}
+    times = []
+    for place, _ in filter(partial(_inside, window), window.grid(canvas, 40, 1)):
+        told = owner_told(window.pointed(canvas, (place, middles[0])))
+        assert told is not None
+        times.append((place, told[2]))
     window.leave()
-    middles = {key: listed[len(listed) // 2] for key, listed in lines.items()}
-    colours = window.colours(canvas, [point for point, _ in middles.values()])
+    keys = [(each, place, at) for each in middles for place, at in times]
+    colours = window.colours(canvas, [(place, middles[each]) for each, place, _ in keys])
     found = {}
-    for (key, (_, at)), colour in zip(middles.items(), colours, strict=True):
-        owners = {_owner(tenures, key[0], at + by) for by in (-near, timedelta(), near)}
+    for (partition, place, at), colour in zip(keys, colours, strict=True):
+        owners = {_owner(tenures, partition, at + by) for by in (-near, timedelta(), near)}
         owner = owners.pop()
         if owner is not None and not owners:
-            found[key] = owner, colour
+            found[partition, place] = owner, colour
     return found
 
 
