@@ -138,7 +138,7 @@ def test_a_group_whose_rebalances_were_sampled_is_marked_so(story: Story) -> Non
 def test_a_group_that_was_polled_and_is_not_in_the_journal_is_marked_sampled(read: Gold) -> None:
     row = evidence_row() | {
         "polled": polled_row(["quiet", "billing"]),
-        "windows": [{"group": "billing", "at": MORNING * 1000, "whole": False}],
+        "windows": [{"group": "billing", "at": MORNING, "whole": False}],
     }
     told = tell(replace(read, evidence=table(EVIDENCE, [row])))
     marks = {group.name: group.mark for group in told.groups}
@@ -313,14 +313,14 @@ def evidence_row() -> dict[str, Any]:
 
 def polled_row(groups: list[str]) -> dict[str, Any]:
     return {
-        "first": 5_000_000,
+        "first": 5000,
         "last": None,
         "every": 2.5,
         "rounds": 3,
         "groups": groups,
         "gaps": [
-            {"begin": 1_000_000, "end": None, "why": "no answer"},
-            {"begin": 1_000_000, "end": 2_000_000, "why": "no answer"},
+            {"begin": 1000, "end": None, "why": "no answer"},
+            {"begin": 1000, "end": 2000, "why": "no answer"},
         ],
     }
 
@@ -330,8 +330,8 @@ def test_times_in_the_evidence_are_milliseconds_however_deep_they_are() -> None:
         "first": 1000,
         "until": 253_402_300_799_999,
         "polled": polled_row(["b", "a"]),
-        "windows": [{"group": "a", "at": 7_000_000, "whole": True}],
-        "complete": [{"journal_partition": 3, "offset": 9, "at": 8_000_000}],
+        "windows": [{"group": "a", "at": 7000, "whole": True}],
+        "complete": [{"journal_partition": 3, "offset": 9, "at": 8000}],
         "lookups": {
             "most": 9,
             "made": 8,
@@ -415,7 +415,7 @@ def test_samples_are_told_of_with_their_gaps() -> None:
 def test_what_compaction_took_is_said() -> None:
     windows = [{"group": name, "at": 0, "whole": name == "c"} for name in "abc"]
     complete = [
-        {"journal_partition": number, "offset": number, "at": (MORNING + number) * 1000}
+        {"journal_partition": number, "offset": number, "at": MORNING + number}
         for number in (0, 1000, 2000)
     ]
     assert lines(known(windows=windows, complete=complete))[1:3] == [
