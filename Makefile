@@ -33,9 +33,10 @@ lint: $(READY)   ## ruff, mypy strict, import-linter
 bench: $(READY)  ## speed and memory beside Java, franz-go and kafka-python
 	@$(BIN)/python -m bench
 
-docs: $(READY)   ## pages made of what the sources declare: commands, layers, tables, settings, clients
+docs: $(READY)   ## pages made of what the sources declare: commands, layers, tables, clients, ...
 	@$(BIN)/python docs/generate_commands.py
-	@$(BIN)/python docs/generate_layers.py
+	@PYTHONPATH=. $(BIN)/python docs/generate_layers.py
+	@PYTHONPATH=. $(BIN)/python docs/generate_libraries.py
 	@$(BIN)/python docs/generate_tables.py
 	@$(BIN)/python docs/generate_settings.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_clients.py

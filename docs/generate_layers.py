@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from docs.marked import replaced
+
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md")
 """Where the drawing stands, between the two marks."""
-BEGIN = "<!-- layers: made by `make docs` from pyproject.toml -->"
-END = "<!-- /layers -->"
 
 
 def drawing() -> str:
@@ -21,11 +21,7 @@ def drawing() -> str:
 
 def drawn(text: str) -> str:
     """A page with the drawing of today between its marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"no {BEGIN} or no {END} in the page")
-    return f"{before}{BEGIN}\n\n{drawing()}\n\n{END}{after}"
+    return replaced(text, "layers", drawing())
 
 
 def _lines() -> Iterator[str]:

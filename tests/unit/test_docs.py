@@ -1,8 +1,10 @@
 """What the README and the how-tos show is what happens.
 
 Python blocks run in order in one namespace, and print what the ``output`` block after them says.
-In ``console`` blocks every line that starts with ``$ rota`` prints what follows it. Where a page
-talks to a broker, its commands run in order, with one of its own at the address it names.
+In ``console`` blocks every line that starts with ``$ rota`` prints what follows it, and ``$ echo
+$?`` the exit code of the one before. Where a page talks to a broker, its commands run in order,
+with one of its own at the address it names. A ``yaml`` block is a workflow: what it runs of Rota
+passes. What else stands in blocks is in ``test_docs_commands.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from rota.cli.main import main
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
 BROKER = "localhost:9092"
-BLOCK = re.compile(r"^```(python|output|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|output|console|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ECHO = "echo $?"
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -49,23 +52,38 @@ def commands(page: Path) -> list[tuple[str, str]]:
     found = []
     for kind, text in blocks(page):
         if kind == "console":
-            for part in re.split(r"^\$ (?=rota )", text, flags=re.MULTILINE)[1:]:
+            for part in re.split(r"^\$ (?=rota |echo )", text, flags=re.MULTILINE)[1:]:
                 command, _, shown = part.partition("\n")
                 found.append((command, shown.strip("\n")))
     return found
+
+
+def sessions(page: Path) -> list[tuple[str, str, int | None]]:
+    """Commands with what they print, and the exit code where the page asks for it."""
+    found = commands(page)
+    followed = [*found[1:], ("", "")]
+    return [
+        (command, shown, int(code) if after == ECHO else None)
+        for (command, shown), (after, code) in zip(found, followed, strict=True)
+        if command != ECHO
+    ]
 
 
 OFFLINE = [page for page in PAGES if not any(BROKER in each for each, _ in commands(page))]
 
 
 @pytest.mark.parametrize(
-    ("command", "shown"), [pair for page in OFFLINE for pair in commands(page)]
+    ("command", "shown", "code"), [each for page in OFFLINE for each in sessions(page)]
 )
 def test_console_blocks_show_what_is_printed(
-    command: str, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str,
+    shown: str,
+    code: int | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
-    main(shlex.split(command)[1:])
+    assert main(shlex.split(command)[1:]) == (code or 0)
     printed = capsys.readouterr().out
     assert [line.rstrip() for line in printed.strip("\n").splitlines()] == shown.splitlines()
 
@@ -82,3 +100,29 @@ def test_console_blocks_talk_to_a_broker(
             main(shlex.split(command.replace(BROKER, broker.bootstrap_servers))[1:])
             printed = capsys.readouterr().out.replace(broker.bootstrap_servers, BROKER)
             assert [line.rstrip() for line in printed.splitlines()] == shown.splitlines(), command
+
+
+WORKFLOW = {"deploy/billing.json": "orders.json", "deploy/rollout.toml": "rolling-deploy.toml"}
+"""The files that a workflow on a page names, and the examples that stand for them."""
+
+
+def steps(page: Path) -> list[str]:
+    """What the workflows of a page run of Rota."""
+    text = "".join(text for kind, text in blocks(page) if kind == "yaml")
+    return re.findall(r"^ +(?:- )?run: (rota .*)$", text, re.MULTILINE)
+
+
+def test_the_workflow_of_the_gate_passes_and_closes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, example in WORKFLOW.items():
+        place = tmp_path / name
+        place.parent.mkdir(exist_ok=True)
+        place.write_text((ROOT / "examples" / example).read_text())
+    monkeypatch.chdir(tmp_path)
+    found = steps(ROOT / "docs" / "how-to" / "ci-gate.md")
+    assert [main(shlex.split(step)[1:]) for step in found] == [0, 0, 0]
+    tighter = [re.sub(r"--max-(moves|stopped) \d+", r"--max-\1 1", step) for step in found]
+    assert [main(shlex.split(step)[1:]) for step in tighter] == [1, 0, 1]
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "rota: 5 partitions move, more than --max-moves 1"
