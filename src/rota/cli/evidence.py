@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import shutil
 import signal
@@ -15,7 +14,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.progress import Progress
 
-from rota.cli import follow, setting, summary
+from rota.cli import follow, setting, telling
 from rota.cli.bootstrap import say
 from rota.cli.poll import polled
 from rota.client import missing
@@ -34,7 +33,7 @@ DAY = ".day"
 
 
 def run(args: argparse.Namespace) -> None:
-    """Reads, computes, writes, prints."""
+    """Reads, computes, writes tables and a page, prints what they tell."""
     signal.signal(signal.SIGTERM, _stop)
     # the bridge to Java logs a traceback when it is interrupted; a person has asked for it
     logging.getLogger().addHandler(logging.NullHandler())
@@ -52,12 +51,8 @@ def run(args: argparse.Namespace) -> None:
         if args.follow:
             follow.run(args, evidence, out, options, told)
             return
-        found = run_pipeline(evidence, out, options, told)
-    if args.json:
-        shown = json.dumps(summary.as_json(found, demo=args.demo), indent=2, ensure_ascii=False)
-        print(shown)  # noqa: T201
-    else:
-        summary.print_summary(found, demo=args.demo)
+        run_pipeline(evidence, out, options, told)
+    telling.end(out, as_json=args.json)
 
 
 def _stop(_signal: int, _frame: object) -> None:
@@ -126,7 +121,12 @@ def _day(out: str, master: str, told: _Progress) -> Iterator[Evidence]:
         day = write_day(folder, progress=share)
     told.say("simulating a day", f"{day.groups} groups, {day.records:,} records")
     with served(day, master) as cluster:
-        yield Evidence(cluster=cluster, server_logs=(str(day.server_log),), ends=(str(day.ends),))
+        yield Evidence(
+            cluster=cluster,
+            server_logs=(str(day.server_log),),
+            ends=(str(day.ends),),
+            demo=True,
+        )
 
 
 class _Progress:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Protocol
 
+from rota.cli import telling
 from rota.cli.screen import count
 from rota.model.topic import first_few
 from rota.pipeline.evidence import Evidence, Options
@@ -28,8 +29,15 @@ class Screen(Progress, Protocol):
 def run(
     args: argparse.Namespace, evidence: Evidence, out: str, options: Options, screen: Screen
 ) -> None:
-    """Follows until somebody interrupts it."""
-    follow(evidence, out, options, _Told(screen, out, as_json=args.json))
+    """Follows until somebody interrupts it; what the tables tell then is told last."""
+    told = _Told(screen, out, as_json=args.json)
+    try:
+        follow(evidence, out, options, told)
+    except KeyboardInterrupt:
+        screen.status("")
+        if told.rounds:
+            telling.end(out, as_json=args.json, indent=None)
+        raise
 
 
 class _Told:
@@ -39,7 +47,7 @@ class _Told:
         self._screen = screen
         self._out = out
         self._as_json = as_json
-        self._rounds = 0
+        self.rounds = 0
 
     def began(self, stage: Stage) -> None:
         self._screen.began(stage)
@@ -52,7 +60,7 @@ class _Told:
 
     def round(self, done: Round) -> None:
         """Prints the line: who reads a pipe wants it now."""
-        self._rounds += 1
+        self.rounds += 1
         now = time.time()
         if self._as_json:
             line = json.dumps({"at": int(now * 1000)} | asdict(done))
@@ -61,7 +69,7 @@ class _Told:
         self._screen.status("")
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
-        rounds = count(self._rounds, "round")
+        rounds = count(self.rounds, "round")
         self._screen.status(f"following: {rounds}; tables in {self._out}; Ctrl-C ends")
 
 

@@ -47,7 +47,7 @@ def exit_codes(*limits: str) -> str:
     return EXIT_CODES.format(limit=text)
 
 
-COMMANDS = ("plan", "simulate", "run", "broker", "groups", "consume", "produce")
+COMMANDS = ("plan", "simulate", "run", "report", "broker", "groups", "consume", "produce")
 """Modules of this package, each with ``add_to`` and its ``LIMITS``."""
 
 

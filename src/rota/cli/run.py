@@ -71,6 +71,7 @@ of generations are not told to who asks: classic groups' changes are counted ins
 --segments has is told of by them alone.
 
 tables: OUT/bronze, OUT/silver and OUT/gold, as Parquet. A run replaces them all at once.
+report: OUT/report.html, one page that needs no network; rota report makes it again.
 
 """
 LIMITS: tuple[str, ...] = ()
@@ -195,7 +196,7 @@ def _add_output(output: argparse._ArgumentGroup) -> None:
     output.add_argument(
         "--out",
         metavar="DIR",
-        help="where the tables go (default: rota-out, or rota-demo with --demo)",
+        help="where the tables and the report go (default: rota-out, or rota-demo with --demo)",
     )
     output.add_argument(
         "--master",

@@ -1,259 +1,230 @@
-"""What a run found, on the terminal and as JSON."""
+"""The story of a folder of tables, on the terminal and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.text import Text
 
-from rota.cli.screen import console, count, empty_table, plain
-from rota.pipeline.cluster import ACLS, JOURNAL
+from rota.cli.paragraph import WIDTH, cut, wrapped
+from rota.cli.screen import console, count, plain
+from rota.report import basis
+from rota.report.moment import span
+from rota.report.story import CHANGE, KEEP, Causes, Group, Lag, Mark, Story
+from rota.tables import ADVICE
 
-if TYPE_CHECKING:
-    from pyspark.sql import Row
-
-    from rota.pipeline.poll import Polled
-    from rota.pipeline.summary import Summary
-
+DEMO = "DEMO: a simulated day, no cluster of anybody's"
 SHOWN_GROUPS = 15
 SHOWN_EXAMPLES = 3
-LEGEND = """\
-stopped: partitions that a living member had to give up; moved: changed hands though their owner
-was still there; needed: the fewest that the best balance had to move"""
+WIDEST_NAME = 40
+"""Columns of a group's name in a sentence."""
+NARROWEST_NAME = 12
+GAP = "  "
+LEGEND = (
+    "stopped: partitions that a living member had to give up; moved: changed hands though their "
+    "owner was still there; needed: the fewest that the best balance had to move"
+)
+LAG_LEGEND = (
+    "lag: how old the oldest record was that was still to be read, sampled; WARN and ERR: Burrow's "
+    "verdict at the end of the evidence"
+)
+MARKS = (
+    "counts are inferred from the journal, or sampled where that is said; what a change saves is "
+    "replayed: the same history under the other policy"
+)
 
 
-def print_summary(found: Summary, *, demo: bool) -> None:
-    """First what to do, then what there is, then what it rests on."""
+def print_summary(story: Story, page: Path) -> None:
+    """First what to do, then what there is, then what it rests on.
+
+    :param page: where the report is
+    """
     screen = console()
-    if demo:
-        screen.print("DEMO: a simulated day, no cluster of anybody's", style="bold")
-        screen.print()
-    _print_worst(screen, found.groups)
-    if found.groups:
-        _print_groups(screen, found.groups)
-    _print_evidence(screen, found)
-    _print_unread(screen, found)
-    screen.print()
-    screen.print(plain(f"tables: {found.out}/gold, {found.out}/silver, {found.out}/bronze"))
+    for line in _lines(story, page):
+        screen.print(line, soft_wrap=True)
 
 
-def _print_worst(screen: Console, groups: Sequence[Row]) -> None:
+def _lines(story: Story, page: Path) -> Iterator[Text]:
+    if story.evidence.demo:
+        yield from _styled([DEMO, ""])
+    yield from _worst(story.groups)
+    if story.groups:
+        yield from _table(story.groups)
+        yield from map(Text, _legend(story.groups))
+    for line in basis.lines(story):
+        yield from map(Text, wrapped(line, rest="  "))
+    yield from map(Text, _unread(story))
+    yield Text()
+    yield plain(f"report: {page}")
+    yield plain(f"tables: {Path(story.out)}/{{bronze,silver,gold}}")
+
+
+def _styled(lines: Sequence[str]) -> Iterator[Text]:
+    return (Text(line, style="bold") for line in lines)
+
+
+def _worst(groups: Sequence[Group]) -> Iterator[Text]:
+    """What the first group's story is, and what to do about it."""
     if not groups:
-        screen.print("No rebalance of any group in this evidence.")
+        yield from map(Text, ["No rebalance of any group in this evidence.", ""])
         return
     worst = groups[0]
-    screen.print(plain(worst.headline), style="bold")
+    told = worst.first_line.removeprefix(worst.name)
+    name = cut(worst.name, WIDEST_NAME) if told != worst.first_line else ""
+    yield from _styled(wrapped(name + told))
     for number, step in enumerate(worst.steps, 1):
-        screen.print(plain(f"  {number}. {step}"))
-    screen.print()
+        first = f"  {number}. "
+        yield from map(Text, wrapped(step, first, " " * len(first)))
+    yield Text()
 
 
-def _print_groups(screen: Console, groups: Sequence[Row]) -> None:
-    table = empty_table(
-        "group", "rebalances", "stopped", "moved", "needed", "verdict", "best policy", "saves"
-    )
-    for column in table.columns[1:5]:
-        column.justify = "right"
-    for group in groups[:SHOWN_GROUPS]:
-        table.add_row(
-            plain(group.group),
-            f"{group.rebalances:,}",
-            _number(group.stopped),
-            _number(group.moved),
-            _number(group.moved_min),
-            group.verdict,
-            plain(group.policy if group.verdict == "change" else ""),
-            _saving(group),
-        )
-    screen.print(table)
-    if len(groups) > SHOWN_GROUPS:
-        screen.print(f"{len(groups) - SHOWN_GROUPS:,} more groups: gold/advice, or --json")
-    screen.print(LEGEND)
+def _table(groups: Sequence[Group]) -> Iterator[Text]:
+    """Two lines for each group: its numbers, and what to do."""
+    shown = groups[:SHOWN_GROUPS]
+    titles = ["#", "group", "rebalances", "stopped", "moved", "needed"]
+    rows = [
+        [str(rank), group.name, f"{group.rebalances:,}"]
+        + [_number(value) for value in (group.stopped, group.moved, group.moved_min)]
+        for rank, group in enumerate(shown, 1)
+    ]
+    if any(group.lag for group in shown):
+        titles.append("lag")
+        rows = [[*row, _lag(group.lag)] for row, group in zip(rows, shown, strict=True)]
+    layout = _Layout([titles, *rows])
+    yield from _styled([layout.line(titles), f"{layout.margin}verdict"])
+    for row, group in zip(rows, shown, strict=True):
+        yield Text(layout.line(row))
+        yield from map(Text, wrapped(_advice(group), layout.margin, f"{layout.margin}  "))
+    if len(groups) > len(shown):
+        more = count(len(groups) - len(shown), "more group")
+        yield Text(f"{more}: the report has them all, --json too")
+
+
+class _Layout:
+    """Columns as wide as what is in them; the second, the names, has what is left."""
+
+    def __init__(self, rows: Sequence[Sequence[str]]) -> None:
+        self._widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        others = sum(self._widths) - self._widths[1] + len(GAP) * (len(self._widths) - 1)
+        self._widths[1] = min(self._widths[1], max(WIDTH - others, NARROWEST_NAME))
+        self.margin = " " * self._widths[0] + GAP
+        """In front of a line that belongs to the one above."""
+
+    def line(self, row: Sequence[str]) -> str:
+        """Names to the left, numbers to the right."""
+        cells = []
+        for place, (cell, width) in enumerate(zip(row, self._widths, strict=True)):
+            cell = cut(cell, width)  # noqa: PLW2901
+            blank = " " * (width - cell_len(cell))
+            cells.append(cell + blank if place == 1 else blank + cell)
+        return GAP.join(cells).rstrip()
+
+
+def _legend(groups: Sequence[Group]) -> Iterator[str]:
+    told = [LEGEND, LAG_LEGEND, MARKS] if any(group.lag for group in groups) else [LEGEND, MARKS]
+    yield ""
+    for line in told:
+        yield from wrapped(line, rest="  ")
+    yield ""
 
 
 def _number(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
 
 
-def _saving(group: Row) -> str:
-    if group.verdict != "change":
-        return ""
+def _lag(lag: Lag | None) -> str:
+    if lag is None:
+        return "unknown"
+    if lag.most_seconds is None:
+        return count(lag.most, "record")
+    return span(lag.most_seconds)
+
+
+def _advice(group: Group) -> str:
+    """The verdict, and what goes with it."""
+    said = [group.verdict]
+    if group.verdict == CHANGE:
+        said = [f"change {group.policy_used} to {group.policy}{_saving(group)}"]
+    elif group.verdict == KEEP:
+        said = [f"keep {group.policy_used}"]
+    if group.mark is Mark.SAMPLED:
+        said.append("sampled")
+    if group.status not in {None, "OK"}:
+        said.append(f"lag {group.status} at the end")
+    return "; ".join(said)
+
+
+def _saving(group: Group) -> str:
     saved = [
         (group.rebalances - group.rebalances_after, "rebalance"),
-        (group.stopped - group.stopped_after, "stop"),
-        (group.moved - group.moved_after, "move"),
+        ((group.stopped or 0) - (group.stopped_after or 0), "stop"),
+        ((group.moved or 0) - (group.moved_after or 0), "move"),
     ]
-    return ", ".join(count(number, noun) for number, noun in saved if number > 0)
+    told = ", ".join(count(number, noun) for number, noun in saved if number > 0)
+    return f": saves {told}" if told else ""
 
 
-def _print_evidence(screen: Console, found: Summary) -> None:
-    screen.print()
-    if found.first is None or found.last is None:
-        missing = found.live is not None and not found.live.ends and not found.complete
-        screen.print(
-            "evidence: the cluster has no journal (__consumer_offsets): no group has ever been here"
-            if missing
-            else "evidence: the journal is empty"
-        )
-        return
-    what = "samples" if found.polled and not found.records else count(found.records, "record")
-    screen.print(
-        f"evidence: {what} from {_time(found.first)} to "
-        f"{_time(found.last)}; {count(found.commits, 'commit')}, "
-        f"{count(found.generations, 'generation')}, {count(found.rebalances, 'rebalance')}"
-    )
-    if found.polled is not None:
-        _print_polled(screen, found.polled)
-    if found.since is not None or found.until is not None:
-        begin = "the beginning" if found.since is None else _time(found.since)
-        end = "the end" if found.until is None else _time(found.until)
-        screen.print(f"shown: what happened from {begin} to {end}")
-    late = [group for group, _, whole in found.windows if not whole]
-    if late:
-        screen.print(
-            f"the journal is compacted: of {count(len(late), 'group')} the beginning is missing; "
-            "what is told of them is complete from their first entry on"
-        )
-    edges = [edge.at for edge in found.complete.values() if edge.offset]
-    if edges:
-        screen.print(
-            f"commits: all of them are there from {_time(max(edges))} on; before, compaction took "
-            "some, so that lag and inferred causes rest on fewer"
-        )
-    unknown = sum(number for cause, _, number in found.causes if cause == "unknown")
-    known = {
-        how: sum(n for cause, said, n in found.causes if said == how and cause != "unknown")
-        for how in ("stated", "inferred", "sampled")
-    }
-    sampled = f"{known['sampled']:,} seen in samples, " if found.polled is not None else ""
-    screen.print(
-        f"causes: {known['stated']:,} stated by the broker's log, "
-        f"{known['inferred']:,} inferred from the journal, {sampled}{unknown:,} unknown"
-    )
-    if found.logs and not found.lines:
-        screen.print("        the log that was given has no line about these groups")
-    elif unknown and not found.logs and found.polled is None:
-        screen.print("        --server-log FILE would state them")
-    _print_lag(screen, found)
+def _unread(story: Story) -> Iterator[str]:
+    for what, number, examples in story.evidence.unread:
+        yield from wrapped(f"not read: {number:,} {what}", rest="  ")
+        for example in examples[:SHOWN_EXAMPLES]:
+            yield from wrapped(example, "          ", "            ")
 
 
-def _print_polled(screen: Console, polled: Polled) -> None:
-    """What samples tell, and what they do not."""
-    screen.print(
-        f"sampled: {count(len(polled.groups), 'group')} in {count(polled.rounds, 'round')}, "
-        f"every {polled.every:g} s. A rebalance between two samples that ended where it began is "
-        "not seen; several are told of as one"
-    )
-    for gap in polled.gaps:
-        end = "the end" if gap.end is None else _time(gap.end)
-        screen.print(plain(f"gap: no samples from {_time(gap.begin)} to {end}: {gap.why}"))
-
-
-def _print_lag(screen: Console, found: Summary) -> None:
-    """What lag rests on."""
-    looked = found.looked
-    if looked is not None and looked.made:
-        screen.print(
-            f"lag: by {count(looked.made, 'look-up')} of ends in "
-            f"{count(looked.partitions, 'partition')}, as true as the timestamps of their records"
-        )
-    elif not found.samples:
-        asked = "--lookups N" if found.live is not None else "--bootstrap-servers"
-        screen.print(
-            f"lag: not computed; {asked} asks a cluster for log ends, --ends FILE gives samples"
-        )
-    if looked is not None and looked.lost:
-        screen.print(
-            f"     {count(looked.lost, 'look-up')} found nothing left of that time: retention has "
-            "deleted it"
-        )
-    if looked is not None and looked.left_out:
-        screen.print(
-            f"     {count(len(looked.left_out), 'partition')} with commits not looked up: a larger "
-            "--lookups N takes them in"
-        )
-
-
-def _print_unread(screen: Console, found: Summary) -> None:
-    for unread in found.unread:
-        screen.print(plain(f"not read: {unread.count:,} {unread.what}"))
-        for example in unread.examples[:SHOWN_EXAMPLES]:
-            screen.print(plain(f"          {example}"))
-
-
-def _time(milliseconds: int) -> str:
-    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return f"{at:%Y-%m-%d %H:%M:%S}Z"
-
-
-def as_json(found: Summary, *, demo: bool) -> dict[str, Any]:
+def as_json(story: Story, page: Path) -> dict[str, Any]:
     """Everything that is printed, and the groups that are not."""
+    read = story.evidence
+    cluster = None if read.cluster is None else read.cluster | {"lookups": read.lookups}
     return {
-        "out": found.out,
-        "demo": demo,
-        "cluster": _cluster(found),
-        "window": {"first": found.first, "last": found.last},
-        "shown": {"since": found.since, "until": found.until},
-        "records": found.records,
-        "commits": found.commits,
-        "generations": found.generations,
-        "rebalances": found.rebalances,
-        "lines": found.lines,
-        "samples": found.samples,
-        "polled": None if found.polled is None else _polled(found.polled),
-        "groups": [group.asDict() for group in found.groups],
-        "causes": [
-            {"cause": cause, "evidence": evidence, "rebalances": number}
-            for cause, evidence, number in found.causes
-        ],
+        "out": str(Path(story.out).absolute()),
+        "page": str(page.absolute()),
+        "demo": read.demo,
+        "cluster": cluster,
+        "window": {"first": read.first, "last": read.last},
+        "shown": {"since": read.since, "until": read.until},
+        "records": read.records,
+        "commits": read.commits,
+        "generations": read.generations,
+        "rebalances": read.rebalances,
+        "lines": read.lines,
+        "samples": read.samples,
+        "polled": read.polled,
+        "groups": [_group(group) for group in story.groups],
+        "causes": _causes(story.causes),
         "complete_from": [
-            {"group": group, "at": at, "whole": whole} for group, at, whole in found.windows
+            {"group": group, "at": at, "whole": whole} for group, at, whole in read.windows
         ],
         "commits_complete_from": [
-            {"journal_partition": partition, "offset": edge.offset, "at": edge.at}
-            for partition, edge in sorted(found.complete.items())
+            {"journal_partition": partition, "offset": offset, "at": at}
+            for partition, offset, at in read.complete
         ],
         "not_read": [
-            {"what": one.what, "count": one.count, "examples": list(one.examples)}
-            for one in found.unread
+            {"what": what, "count": number, "examples": list(examples)}
+            for what, number, examples in read.unread
         ],
     }
 
 
-def _cluster(found: Summary) -> dict[str, Any] | None:
-    """What was read of a live cluster."""
-    live, looked = found.live, found.looked
-    if live is None:
-        return None
-    return {
-        "bootstrap_servers": live.cluster.servers,
-        "topic": JOURNAL,
-        "partitions": len(live.ends),
-        "most_records": live.records,
-        "bytes": live.size,
-        "acls": list(ACLS if live.cluster.lookups else ACLS[:1]),
-        "lookups": None
-        if looked is None
-        else {
-            "most": live.cluster.lookups,
-            "made": looked.made,
-            "partitions": looked.partitions,
-            "partitions_left_out": [str(place) for place in looked.left_out],
-            "of_a_time_that_is_deleted": looked.lost,
-            "not_to_be_had": looked.skipped,
-        },
+def _group(group: Group) -> dict[str, Any]:
+    """The columns of gold/advice, and what the other tables add."""
+    advice = {
+        column.name: getattr(group, "name" if column.name == "group" else column.name)
+        for column in ADVICE.columns
+    }
+    return advice | {
+        "first_line": group.first_line,
+        "mark": group.mark,
+        "causes": _causes(group.causes),
+        "lag": None if group.lag is None else asdict(group.lag),
+        "status": group.status,
     }
 
 
-def _polled(polled: Polled) -> dict[str, Any]:
-    """What was sampled."""
-    return {
-        "first": polled.first,
-        "last": polled.last,
-        "every": polled.every,
-        "rounds": polled.rounds,
-        "groups": sorted(polled.groups),
-        "gaps": [{"begin": gap.begin, "end": gap.end, "why": gap.why} for gap in polled.gaps],
-    }
+def _causes(causes: Causes) -> list[dict[str, Any]]:
+    return [
+        {"cause": cause, "evidence": how, "rebalances": number} for cause, how, number in causes
+    ]

@@ -29,6 +29,8 @@ class Evidence:
     zone: int = 0
     """Minutes that the logs' clock is ahead of UTC."""
     ends: tuple[str, ...] = ()
+    demo: bool = False
+    """A simulated day, no cluster of anybody's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,3 +74,8 @@ def _table(run: Path, table: Table) -> pa.Table:
             f"{run / table.name}: not as this version of Rota writes it ({error}); run rota run "
             "again"
         ) from None
+
+
+def milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times as numbers: milliseconds since 1970."""
+    return times.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())

@@ -3,7 +3,28 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyarrow import compute
+
+from rota.replay.advice import CHANGE, KEEP
+from rota.replay.migration import LIBRARIES
+from rota.report import evidence, lag
+from rota.report.evidence import Evidence
+from rota.report.gold import Gold, milliseconds
+from rota.report.lag import Lag
+from rota.report.moment import moment, span
+
+__all__ = ["CHANGE", "KEEP", "Causes", "Evidence", "Group", "Lag", "Mark", "Story", "tell"]
+
+NOTABLE_SECONDS = 10.0
+"""A lag that is worth a sentence; clients commit every few seconds, and are so far behind then."""
+NOTABLE_RECORDS = 1_000
+"""The same where no ages of records are known."""
 
 
 class Mark(enum.StrEnum):
@@ -19,18 +40,8 @@ class Mark(enum.StrEnum):
     """It did not happen: the same history under another policy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lag:
-    """How far behind a group was; always sampled."""
-
-    most: int
-    """The most records that a partition was behind."""
-    most_seconds: float | None
-    """The oldest that a record was that was still to be read."""
-    most_at: int
-    """When that was, in milliseconds since 1970; and where."""
-    most_topic: str
-    most_partition: int
+Causes: TypeAlias = tuple[tuple[str, Mark, int], ...]
+"""Cause, how it is known, how many rebalances; most first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +65,7 @@ class Group:
     steps: tuple[str, ...]
     mark: Mark
     """Of the counts of what happened: inferred from the journal, or sampled."""
-    causes: tuple[tuple[str, Mark, int], ...]
-    """Cause, how it is known, how many rebalances; most first."""
+    causes: Causes
     lag: Lag | None
     status: str | None
     """Burrow's verdict on the group at the end of the evidence."""
@@ -67,4 +77,125 @@ class Group:
     @property
     def first_line(self) -> str:
         """What happened, what was needless, what it cost, what to change, for whom it works."""
-        raise NotImplementedError
+        return " ".join(filter(None, (self.headline, self._cost(), self._for_whom())))
+
+    def _cost(self) -> str:
+        """How far it fell behind, if that is worth a sentence."""
+        lag = self.lag
+        if lag is None:
+            return ""
+        if lag.most_seconds is None:
+            notable, behind = lag.most >= NOTABLE_RECORDS, f"{lag.most:,} records"
+        else:
+            notable = lag.most_seconds >= NOTABLE_SECONDS
+            behind = span(lag.most_seconds)
+        where = f"{lag.most_topic}-{lag.most_partition}, {moment(lag.most_at)}"
+        return f"Its partitions fell up to {behind} behind ({where})." if notable else ""
+
+    def _for_whom(self) -> str:
+        """The clients that can have what is advised."""
+        if self.verdict != CHANGE:
+            return ""
+        if not self.libraries:
+            return "The change works for Java's clients; which library these are could not be told."
+        names = (LIBRARIES[name].name if name in LIBRARIES else name for name in self.libraries)
+        return f"The change works for the clients seen: {', '.join(names)}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """All of it."""
+
+    out: str
+    """The folder of the tables, as it was given."""
+    groups: tuple[Group, ...]
+    """The worst first: by damage, then by name."""
+    evidence: Evidence
+    causes: Causes
+    """Of all these groups."""
+
+
+def tell(gold: Gold, wanted: Sequence[str] = ()) -> Story:
+    """The story of the groups whose names are like one of those wanted; of all, if none is."""
+
+    def is_wanted(name: str) -> bool:
+        return not wanted or any(fnmatchcase(name, glob) for glob in wanted)
+
+    read = _limited(evidence.read(gold.evidence), is_wanted)
+    teller = _Teller(gold, read)
+    rows = [row for row in gold.advice.to_pylist() if is_wanted(row["group"])]
+    rows.sort(key=lambda row: (-row["damage"], row["group"]))
+    groups = tuple(map(teller.group, rows))
+    return Story(out=gold.out, groups=groups, evidence=read, causes=teller.all_causes(is_wanted))
+
+
+def _limited(read: Evidence, is_wanted: Callable[[str], bool]) -> Evidence:
+    """The evidence without the names of other groups."""
+    windows = tuple(window for window in read.windows if is_wanted(window[0]))
+    polled = read.polled
+    if polled is not None:
+        polled = polled | {"groups": sorted(filter(is_wanted, polled["groups"]))}
+    return replace(read, windows=windows, polled=polled)
+
+
+class _Teller:
+    """Puts together what the tables have about a group."""
+
+    def __init__(self, gold: Gold, read: Evidence) -> None:
+        self._causes = _causes(gold.rebalances)
+        self._lag = lag.worst(gold.lag)
+        self._status = _status(gold.status)
+        self._windows = {group: (at, whole) for group, at, whole in read.windows}
+        polled = read.polled or {"groups": ()}
+        self._only_polled = set(polled["groups"]) - set(self._windows)
+
+    def group(self, row: Mapping[str, Any]) -> Group:
+        """A row of gold/advice, with what the others add."""
+        name = row["group"]
+        causes = self._causes.get(name, ())
+        sampled = name in self._only_polled or any(how is Mark.SAMPLED for _, how, _ in causes)
+        complete_from, whole = self._windows.get(name, (None, False))
+        advice = {column: value for column, value in row.items() if column != "group"}
+        return Group(
+            **advice
+            | {
+                "name": name,
+                "libraries": tuple(row["libraries"]),
+                "steps": tuple(row["steps"]),
+                "mark": Mark.SAMPLED if sampled else Mark.INFERRED,
+                "causes": causes,
+                "lag": self._lag.get(name),
+                "status": self._status.get(name),
+                "complete_from": complete_from,
+                "whole": whole,
+            }
+        )
+
+    def all_causes(self, is_wanted: Callable[[str], bool]) -> Causes:
+        """Those of all groups that are wanted, together."""
+        total: dict[tuple[str, Mark], int] = {}
+        for group, causes in self._causes.items():
+            for cause, how, number in causes if is_wanted(group) else ():
+                total[cause, how] = total.get((cause, how), 0) + number
+        return _ranked((cause, how, number) for (cause, how), number in total.items())
+
+
+def _causes(rebalances: pa.Table) -> dict[str, Causes]:
+    """By group."""
+    counted = rebalances.group_by(["group", "cause", "evidence"]).aggregate([([], "count_all")])
+    found: dict[str, list[tuple[str, Mark, int]]] = {}
+    for row in counted.to_pylist():
+        cause = (row["cause"], Mark(row["evidence"]), row["count_all"])
+        found.setdefault(row["group"], []).append(cause)
+    return {group: _ranked(causes) for group, causes in found.items()}
+
+
+def _ranked(causes: Iterable[tuple[str, Mark, int]]) -> Causes:
+    return tuple(sorted(causes, key=lambda one: (-one[2], one[0], one[1])))
+
+
+def _status(status: pa.Table) -> dict[str, str]:
+    """The last verdict on each group as a whole."""
+    whole = status.filter(compute.is_null(status["topic"])).select(["group", "at", "verdict"])
+    whole = whole.set_column(1, "at", milliseconds(whole["at"])).sort_by("at")
+    return dict(zip(whole["group"].to_pylist(), whole["verdict"].to_pylist(), strict=True))

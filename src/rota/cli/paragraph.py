@@ -1,0 +1,57 @@
+"""Text for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.cells import cell_len, set_cell_size
+
+from rota.cli.screen import plain
+
+WIDTH = 80
+MORE = "…"
+
+
+def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
+    """Lines of at most 80 columns. A setting or a path is never broken, so that it can be copied:
+    one that is wider has a line of its own.
+
+    :param first: what the first line begins with; ``rest``: the others
+    """
+    room = WIDTH - max(cell_len(first), cell_len(rest))
+    lines: list[str] = []
+    line, empty = first, True
+    for word in _words(plain(text).plain, room):
+        if not empty and cell_len(line) + 1 + cell_len(word) > WIDTH:
+            lines.append(line)
+            line, empty = rest, True
+        line, empty = line + (word if empty else f" {word}"), False
+    return [*lines, line.rstrip()]
+
+
+def _words(text: str, room: int) -> Iterator[str]:
+    """What may not be broken; other words that are wider than a line are, into such as fit."""
+    for word in text.split():
+        piece = word
+        while cell_len(piece) > room and not _is_whole(word):
+            head = set_cell_size(piece, room).rstrip()
+            yield head
+            piece = piece[len(head) :]
+        yield piece
+
+
+def _is_whole(word: str) -> bool:
+    return "=" in word or "/" in word
+
+
+def cut(name: str, width: int) -> str:
+    """A name in so many columns: both of its ends, as many names differ in their last letters."""
+    name = plain(name).plain
+    if cell_len(name) <= width:
+        return name
+    back = (width - 1) // 2
+    tail = name[-back:] if back else ""
+    while cell_len(tail) > back:
+        tail = tail[1:]
+    head = set_cell_size(name, width - 1 - cell_len(tail)).rstrip()
+    return head + MORE + tail

@@ -1,0 +1,129 @@
+"""``rota report``: what the tables of a run tell, as a page and in short."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from pathlib import Path
+
+from rota.cli.bootstrap import say
+from rota.errors import InputError, Unreachable
+from rota.model.text import nearest
+from rota.model.topic import first_few
+
+OUT, DEMO_OUT = "rota-out", "rota-demo"
+DESCRIPTION = """\
+Writes one page, a file that needs no network, from the tables of rota run, and prints the same
+story in short: the worst group first, what happened to it, what of it was needless, what it cost
+and what to change; then all groups, and what this rests on. rota run ends with the same. Reads
+the tables only: no cluster, no Spark.
+"""
+
+EXAMPLES = """\
+examples:
+  rota report
+      of rota-out, where rota run leaves its tables; of rota-demo, if only that is there
+  rota report rota-demo --open
+      and shows the page in a browser
+  rota report incident --group 'billing-*' --out /tmp/billing.html
+      some groups only, in a page that names no others
+  rota report --json | jq '.groups[0].first_line'
+
+"""
+LIMITS: tuple[str, ...] = ()
+"""Options that may end it with exit code 1."""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str) -> None:
+    """Adds this command to the command line."""
+    parser = commands.add_parser(
+        "report",
+        help="the tables of rota run as one page, and in short",
+        description=DESCRIPTION,
+        epilog=EXAMPLES + epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        metavar="DIR",
+        help="the --out of rota run (default: rota-out, or rota-demo if only that is there)",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="where the page goes (default: DIR/report.html)"
+    )
+    parser.add_argument(
+        "--group",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this group; * and ? stand for anything; may be given again",
+    )
+    parser.add_argument("--open", action="store_true", help="show the page in a browser")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run, error=parser.error)
+
+
+def run(args: argparse.Namespace) -> bool:
+    """Writes the page and prints the story."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise Unreachable(
+            "rota report needs Arrow: pip install 'rota[report]' ('.[report]' in a clone)"
+        )
+    from rota.cli import telling  # noqa: PLC0415 (other commands do without Arrow)
+    from rota.report import gold, story  # noqa: PLC0415
+
+    folder = _folder(args.folder)
+    page = Path(folder, telling.PAGE) if args.out is None else _file(args.out)
+    read = gold.read(folder)
+    told = story.tell(read, args.group)
+    if args.group and not told.groups:
+        args.error(_nobody(args.group, read.advice["group"].to_pylist()))
+    telling.show(told, read, page, as_json=args.json)
+    if args.open:
+        _open(page)
+    return False
+
+
+def _folder(given: str | None) -> str:
+    """The folder of the tables.
+
+    :raises InputError: it is a file
+    """
+    if given is None:
+        only_demo = Path(DEMO_OUT).is_dir() and not Path(OUT).is_dir()
+        return DEMO_OUT if only_demo else OUT
+    if Path(given).is_file():
+        raise InputError(f"{given}: this is a file; give the folder that rota run wrote, its --out")
+    return given
+
+
+def _file(given: str) -> Path:
+    """Where the page goes.
+
+    :raises InputError: that is a folder
+    :raises Unreachable: its folder is not there
+    """
+    path = Path(given)
+    if path.is_dir():
+        raise InputError(f"--out {given}: this is a folder; give a file, like {path / 'page.html'}")
+    if not path.parent.is_dir():
+        raise Unreachable(f"--out {given}: there is no folder {path.parent}")
+    return path
+
+
+def _nobody(wanted: list[str], names: list[str]) -> str:
+    """That no group is called so, and which names are near."""
+    if not names:
+        return "--group: the tables have no group with a rebalance"
+    said = f"--group {' '.join(wanted)}: the tables have no such group"
+    near = next(filter(None, (nearest(name, names) for name in wanted)), "")
+    text = said + (near or f"; they have {first_few(sorted(names))}")
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _open(page: Path) -> None:
+    import webbrowser  # noqa: PLC0415
+
+    if not webbrowser.open(page.absolute().as_uri()):
+        say(f"there is no browser to open {page} with")

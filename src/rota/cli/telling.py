@@ -1,0 +1,35 @@
+"""The last thing that a run does, and all of ``rota report``: the page, and the story in short."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from rota.cli import summary
+from rota.report import gold, page
+from rota.report.gold import Gold
+from rota.report.story import Story, tell
+
+PAGE = "report.html"
+"""The page's name, in the folder of the tables."""
+
+
+def end(out: str, *, as_json: bool, indent: int | None = 2) -> None:
+    """Writes the page of a folder's tables into it, and prints the same story."""
+    read = gold.read(out)
+    show(tell(read), read, Path(out, PAGE), as_json=as_json, indent=indent)
+
+
+def show(story: Story, read: Gold, path: Path, *, as_json: bool, indent: int | None = 2) -> None:
+    """Writes the page to a file, and prints the same story.
+
+    :param indent: of the JSON; None: all of it is one line
+    """
+    page.write(story, read, path)
+    if as_json:
+        told = json.dumps(summary.as_json(story, path), indent=indent, ensure_ascii=False)
+        sys.stdout.write(f"{told}\n")
+    else:
+        summary.print_summary(story, path)
+    sys.stdout.flush()

@@ -1,0 +1,230 @@
+// Bands of ownership: a row for each partition, a colour, a pattern and a number for each member.
+const ROW = 17, LOWEST = 96, HIGHEST = 442;
+const LABELLED = 11;
+const PATTERNS = 4;
+
+// Colours as the four bytes of a pixel.
+function pixel(hex) {
+  const value = parseInt(hex.slice(1), 16);
+  return (255 << 24 | (value & 255) << 16 | (value >> 8 & 255) << 8 | value >> 16) >>> 0;
+}
+
+class BandChart extends Plot {
+  constructor(canvas, view, chart, bands, rebalances) {
+    super(canvas, view);
+    Object.assign(this, { chart, bands, rebalances, begin: 0, end: chart.rowTopic.length });
+  }
+
+  get rows() {
+    return this.end - this.begin;
+  }
+
+  fit() {
+    const plot = Math.min(Math.max(this.rows * ROW, LOWEST), HIGHEST);
+    this.size(plot + STRIP + AXIS);
+  }
+
+  y(row) {
+    return this.top + ((row - this.begin) / this.rows) * (this.bottom - this.top);
+  }
+
+  rowAt(y) {
+    const share = (y - this.top) / (this.bottom - this.top);
+    if (share < 0 || share >= 1 || !this.rows) return null;
+    return this.begin + Math.floor(share * this.rows);
+  }
+
+  // The band of a row at a time; null where nobody owned it.
+  bandAt(row, time) {
+    const { first, since, until } = this.bands;
+    const place = placeOf(since, time + 1e-6, first[row], first[row + 1]) - 1;
+    return place >= first[row] && time <= until[place] ? place : null;
+  }
+
+  paint(ink) {
+    this.draw((context) => {
+      this.paintBands(context, ink);
+      this.paintNames(context, ink);
+      if ((this.bottom - this.top) / this.rows >= LABELLED) this.paintLabels(context, ink);
+      this.timeAxis(context, ink);
+      paintRebalances(this, context, ink, this.rebalances);
+    });
+  }
+
+  // Bands are set pixel by pixel: however many there are, a chart costs what its pixels cost. Of
+  // rows thinner than a pixel the first of each pixel is shown.
+  paintBands(context, ink) {
+    const wide = Math.round((this.right - this.left) * this.ratio);
+    const high = Math.round((this.bottom - this.top) * this.ratio);
+    if (wide < 1 || high < 1 || !this.rows) return;
+    const image = context.createImageData(wide, high);
+    const pixels = new Uint32Array(image.data.buffer);
+    const colours = ink.members.map(pixel);
+    const stroke = pixel(ink.ground);
+    const lines = Math.min(this.rows, high);
+    for (let line = 0; line < lines; line++) {
+      const top = Math.floor((line * high) / lines);
+      const next = Math.floor(((line + 1) * high) / lines);
+      const bottom = next - top >= 4 * this.ratio ? next - Math.round(this.ratio) : next;
+      const row = this.begin + Math.floor((line * this.rows) / lines);
+      this.paintRow(pixels, wide, top, bottom, row, colours, stroke);
+    }
+    context.putImageData(image, Math.round(this.left * this.ratio), Math.round(this.top * this.ratio));
+  }
+
+  paintRow(pixels, wide, top, bottom, row, colours, stroke) {
+    const { since, until, member } = this.bands;
+    const [place, last] = this.bandsIn(row);
+    const scale = wide / this.view.width;
+    let painted = 0;
+    for (let band = place; band < last; band++) {
+      const right = Math.min(Math.ceil((until[band] - this.view.from) * scale), wide);
+      const left = Math.max(Math.floor((since[band] - this.view.from) * scale), 0);
+      if (right <= painted && band > place) continue;
+      painted = right;
+      const rank = this.chart.members[member[band]].rank;
+      const colour = colours[rank % colours.length];
+      const pattern = Math.floor(rank / colours.length) % PATTERNS;
+      for (let y = top; y < bottom; y++) {
+        pixels.fill(colour, y * wide + left, y * wide + right);
+        if (pattern) this.hatch(pixels, y * wide, left, right, y, pattern, stroke);
+      }
+    }
+  }
+
+  hatch(pixels, line, left, right, y, pattern, stroke) {
+    const gap = Math.round(7 * this.ratio), thick = Math.round(1.5 * this.ratio);
+    const slant = pattern === 1 ? y : pattern === 2 ? gap * 4096 - y : 0;
+    for (let x = left - ((left + slant) % gap); x < right; x += gap) {
+      pixels.fill(stroke, line + Math.max(x, left), line + Math.max(Math.min(x + thick, right), left));
+    }
+  }
+
+  // The places of the bands of a row that are in sight.
+  bandsIn(row) {
+    const { first, since } = this.bands;
+    const begin = placeOf(since, this.view.from, first[row], first[row + 1]);
+    return [Math.max(begin - 1, first[row]), placeOf(since, this.view.to, begin, first[row + 1])];
+  }
+
+  // Every row's name if there is room, else where topics begin.
+  paintNames(context, ink) {
+    const room = (this.bottom - this.top) / this.rows;
+    const every = Math.max(Math.ceil(LABELLED / room), 1);
+    context.textAlign = 'right';
+    context.fillStyle = ink.dim;
+    for (let row = this.begin; row < this.end; row += every) {
+      const middle = this.y(row) + Math.min(room / 2, LABELLED);
+      const tail = `-${this.chart.rowPartition[row]}`;
+      const width = this.left - 8 - context.measureText(tail).width;
+      const topic = fitted(context, this.chart.topics[this.chart.rowTopic[row]], width);
+      context.fillText(topic + tail, this.left - 6, middle);
+    }
+  }
+
+  paintLabels(context, ink) {
+    context.textAlign = 'left';
+    context.fillStyle = ink.label;
+    const names = this.chart.members.map((member) => `${member.rank + 1} ${member.client}`);
+    for (let row = this.begin; row < this.end; row++) {
+      const [place, last] = this.bandsIn(row);
+      const middle = (this.y(row) + this.y(row + 1)) / 2;
+      for (let band = place; band < last; band++) {
+        const left = Math.max(this.x(this.bands.since[band]), this.left) + 4;
+        const room = Math.min(this.x(this.bands.until[band]), this.right) - left - 3;
+        if (room < 8) continue;
+        const text = names[this.bands.member[band]];
+        const short = text.slice(0, text.indexOf(' '));
+        if (context.measureText(text).width <= room) context.fillText(text, left, middle);
+        else if (context.measureText(short).width <= room) context.fillText(short, left, middle);
+      }
+    }
+  }
+
+  // The time and the row that the pointer or the keyboard is at.
+  point(cursor, ink) {
+    this.over((context) => {
+      context.strokeStyle = ink.text;
+      context.lineWidth = 1;
+      if (cursor.row !== null && cursor.row >= this.begin && cursor.row < this.end) {
+        const top = this.y(cursor.row);
+        context.strokeRect(
+          this.left - 0.5, Math.round(top) - 0.5, this.right - this.left + 1,
+          Math.max(Math.round(this.y(cursor.row + 1) - top), 2));
+      }
+      pointTime(this, context, cursor);
+    });
+  }
+}
+
+function pointTime(plot, context, cursor) {
+  const lines = cursor.chosen ? cursor.chosen : cursor.time === null ? [] : [cursor.time];
+  context.beginPath();
+  for (const time of lines) {
+    const x = Math.round(plot.x(time)) + 0.5;
+    context.moveTo(x, 0);
+    context.lineTo(x, plot.bottom + 4);
+  }
+  context.stroke();
+  if (lines.length === 2) {
+    context.globalAlpha = 0.15;
+    context.fillStyle = context.strokeStyle;
+    const [from, to] = lines.map((time) => plot.x(time));
+    context.fillRect(Math.min(from, to), plot.top, Math.abs(to - from), plot.bottom - plot.top);
+    context.globalAlpha = 1;
+  }
+}
+
+// Rebalances that share a column of pixels are one line, with its most frequent cause.
+function columnsOf(plot, rebalances) {
+  const columns = [];
+  let last = null;
+  const end = placeOf(rebalances.at, plot.view.to + 1e-6);
+  for (let place = placeOf(rebalances.at, plot.view.from); place < end; place++) {
+    const x = Math.round(plot.x(rebalances.at[place]));
+    if (!last || last.x !== x) columns.push(last = { x, first: place, causes: new Map() });
+    last.end = place + 1;
+    const cause = rebalances.cause[place];
+    last.causes.set(cause, (last.causes.get(cause) || 0) + 1);
+  }
+  return columns;
+}
+
+function paintRebalances(plot, context, ink, rebalances) {
+  const columns = columnsOf(plot, rebalances);
+  for (const column of columns) {
+    [column.cause] = [...column.causes].sort((one, other) => other[1] - one[1])[0];
+  }
+  paintLines(plot, context, columns, () => ink.ground, 3, false);
+  for (const cause of new Set(columns.map((column) => column.cause))) {
+    const those = columns.filter((column) => column.cause === cause);
+    paintLines(plot, context, those, () => ink.causes[cause] || ink.causes.unknown, 1.5, true);
+  }
+  context.setLineDash([]);
+  context.textAlign = 'center';
+  columns.forEach((column, place) => {
+    const many = column.end - column.first;
+    const text = many > 1 ? number(many) : lookOf(column.cause).letter;
+    const half = context.measureText(text).width / 2 + 1;
+    const before = place ? columns[place - 1].labelled || 0 : 0;
+    const isFree = column.x - half >= before;
+    column.labelled = isFree ? column.x + half : before;
+    context.fillStyle = ink.causes[column.cause] || ink.causes.unknown;
+    if (isFree) context.fillText(text, column.x, STRIP / 2);
+  });
+}
+
+function paintLines(plot, context, columns, colour, width, dashed) {
+  if (!columns.length) return;
+  context.strokeStyle = colour();
+  context.lineWidth = width;
+  context.globalAlpha = dashed ? 1 : 0.55;
+  context.setLineDash(dashed ? lookOf(columns[0].cause).dash : []);
+  context.beginPath();
+  for (const { x } of columns) {
+    context.moveTo(x + 0.5, plot.top);
+    context.lineTo(x + 0.5, plot.bottom);
+  }
+  context.stroke();
+  context.globalAlpha = 1;
+}

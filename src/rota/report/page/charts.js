@@ -1,0 +1,175 @@
+// A group's four charts: one time, one cursor, one set of rows.
+function showCharts(chart) {
+  const { group, rebalances, replayed } = chart;
+  const cursor = { time: null, row: null, chosen: null };
+  const view = new View(chart.begin, chart.end, () => { again(true); });
+  let plots = [], ink = inks(), waiting = null;
+
+  const was = new BandChart(at('was'), view, chart, chart.was, rebalances);
+  const would = chart.would && new BandChart(at('would'), view, chart, chart.would, replayed);
+  const moves = rebalances.moved.some((one) => one !== null) && new MovesChart(at('moves'), view, rebalances);
+  const lag = lagChart(chart, view);
+  instead(at('was'), at('no-was'), chart.rowTopic.length ? null : noBands());
+  instead(at('would'), at('no-would'), would ? null : noAdvice(group));
+  instead(at('moves'), at('no-moves'), moves ? null : 'What moved is not known.');
+  instead(at('lag'), at('no-lag'), lag ? null : 'No lag of this group is known: no ends of its partitions were sampled. rota run --bootstrap-servers asks a cluster for them, --ends FILE gives samples.');
+  plots = [chart.rowTopic.length && was, would, moves, lag].filter(Boolean);
+  describe(chart, { was, would, moves, lag });
+
+  function noBands() {
+    return 'Who owned which partition is not known of this group.';
+  }
+
+  function again(whole) {
+    if (waiting) { waiting.whole = waiting.whole || whole; return; }
+    waiting = { whole };
+    requestAnimationFrame(() => {
+      const { whole: all } = waiting;
+      waiting = null;
+      for (const plot of plots) {
+        if (all) plot.paint(ink);
+        plot.point(cursor, ink);
+      }
+    });
+    at('shown').textContent = stretch(view.from, view.to);
+  }
+
+  function fit() {
+    ink = inks();
+    for (const plot of plots) plot.fit();
+    again(true);
+  }
+
+  function chooseTopic(topic) {
+    const first = topic === '' ? 0 : chart.rowTopic.indexOf(Number(topic));
+    const last = topic === '' ? chart.rowTopic.length : chart.rowTopic.lastIndexOf(Number(topic)) + 1;
+    for (const plot of [was, would].filter(Boolean)) Object.assign(plot, { begin: first, end: last });
+    cursor.row = null;
+    fit();
+    const merged = last - first > was.bottom - was.top;
+    at('merged').textContent = merged
+      ? `${number(last - first)} partitions are more than there are lines: each line shows one of about ${number(Math.round((last - first) / (was.bottom - was.top)))}.${chart.topics.length > 1 ? ' Choose a topic to see more of it.' : ''}`
+      : '';
+  }
+
+  fillTopics(chart, chooseTopic);
+  const say = (plot) => { at('tip').textContent = tip({ chart, was, would, lag, cursor, plot }); };
+  const control = controls({ view, cursor, again, say, was, would });
+  for (const plot of plots) control(plot);
+  at('tip').textContent = '';
+  chooseTopic('');
+  return { fit };
+}
+
+function noAdvice(group) {
+  if (group.verdict === 'keep') return `This group should keep what it has (${group.used}): nothing that would be much better was found.`;
+  return 'What would have been better cannot be told of this group.';
+}
+
+function lagChart({ lag }, view) {
+  if (!lag) return null;
+  const inSeconds = lag.seconds.some((one) => one !== null);
+  at('lag-title').replaceChildren(
+    `Lag in ${inSeconds ? 'seconds' : 'records (ages are not known)'}, the most of all partitions `, marked('sampled'));
+  return new LagChart(
+    at('lag'), view, lag, inSeconds ? lag.seconds : lag.records,
+    inSeconds ? (amount) => duration(amount * SECOND) : number);
+}
+
+function fillTopics(chart, choose) {
+  const list = at('topic');
+  const options = [['', `all ${counted(chart.rowTopic.length, 'partition')}`]];
+  chart.topics.forEach((topic, place) => options.push([String(place), topic.length > 60 ? `${topic.slice(0, 60)}…` : topic]));
+  list.replaceChildren(...options.map(([value, text]) => element('option', { value }, text)));
+  list.hidden = at('topic-label').hidden = chart.topics.length < 2;
+  list.onchange = () => choose(list.value);
+}
+
+// What a screen reader says of the charts, and what the titles and the legend say to all.
+function describe(chart, { would, moves, lag }) {
+  const { group, rebalances, replayed, members } = chart;
+  const time = stretch(chart.begin, chart.end);
+  const rows = counted(chart.rowTopic.length, 'partition');
+  const hint = 'The table of rebalances below has every one.';
+  at('was').setAttribute('aria-label',
+    `Who owned ${rows} as it was, ${time}: ${counted(members.length, 'member')}, ` +
+    `${counted(rebalances.at.length, 'rebalance')} (${tally(rebalances.cause)}). ${hint}`);
+  at('was-title').replaceChildren(
+    'As it was, ', isolated(group.used), `: ${counted(rebalances.at.length, 'rebalance')} `, marked(group.mark));
+  at('would-title').replaceChildren('As it would have been');
+  if (would) {
+    at('would').setAttribute('aria-label',
+      `Who would have owned ${rows} under ${group.policy}, ${time}: ` +
+      `${counted(replayed.at.length, 'rebalance')} (${tally(replayed.cause)}).`);
+    at('would-title').append(
+      ', ', isolated(group.policy), `: ${counted(replayed.at.length, 'rebalance')} `, marked('replayed'));
+  }
+  at('moves-title').replaceChildren(
+    'Moved (bar) against the fewest (tick), by rebalance ', marked(group.mark));
+  at('moves').setAttribute('aria-label',
+    `Partitions moved at each rebalance: ${number(group.moved[0])} in all, ${number(group.needed)} needed. ${hint}`);
+  if (lag) {
+    const [seconds, records, when] = group.most_lag || [null, Math.max(...chart.lag.records), chart.begin];
+    at('lag').setAttribute('aria-label',
+      `Lag over time: the most was ${seconds === null ? counted(records, 'record') : duration(seconds * SECOND)}, ${moment(when)}.`);
+  }
+  const causes = [...new Set(rebalances.cause)];
+  at('causes').replaceChildren(...causes.map((cause) => {
+    const place = Object.keys(CAUSES).indexOf(cause);
+    const look = element('span', { class: `sign cause-${place < 0 ? 8 : place}` }, lookOf(cause).letter);
+    return element('li', null, look, ` ${cause}`);
+  }));
+}
+
+// What is under the cursor, in words.
+function tip({ chart, was, would, lag, cursor, plot }) {
+  const { time, row } = cursor;
+  if (time === null) return '';
+  const lines = [];
+  const nearby = plot === would ? chart.replayed : chart.rebalances;
+  const near = (4 / (plot.right - plot.left)) * plot.view.width;
+  const first = placeOf(nearby.at, time - near), end = placeOf(nearby.at, time + near);
+  if (end > first) lines.push(rebalancesTip(nearby, first, end, plot === would));
+  if (row !== null) {
+    const name = `${chart.topics[chart.rowTopic[row]]}-${chart.rowPartition[row]}`;
+    lines.push(`${name}, ${moment(time)}: ${ownerTip(chart, was, row, time)}`);
+    if (would) lines.push(`under ${chart.group.policy}: ${ownerTip(chart, would, row, time)} (replayed)`);
+  }
+  if (plot === lag) {
+    const amount = lag.amountAt(time);
+    lines.push(`lag, ${moment(time)}: ${amount === null ? UNKNOWN : lag.say(amount)} (sampled)`);
+  }
+  if (!lines.length) lines.push(moment(time));
+  return lines.join('\n');
+}
+
+function ownerTip(chart, plot, row, time) {
+  const place = plot.bandAt(row, time);
+  if (place === null) return 'owned by nobody';
+  const member = chart.members[plot.bands.member[place]];
+  const until = plot.bands.open[place] ? 'the end of the evidence' : moment(plot.bands.until[place]);
+  const fixed = member.fixed ? `, static id ${member.fixed}` : '';
+  return `member ${member.rank + 1}, ${member.client} at ${member.host}${fixed}, from ${moment(plot.bands.since[place])} to ${until}`;
+}
+
+function rebalancesTip(rebalances, first, end, isReplayed) {
+  const sum = (name) => {
+    let total = 0;
+    for (let place = first; place < end; place++) {
+      if (rebalances[name][place] === null) return UNKNOWN;
+      total += rebalances[name][place];
+    }
+    return number(total);
+  };
+  const cost = `moved ${sum('moved')}, needed ${sum('needed')}, stopped ${sum('stopped')}`;
+  if (end - first > 1) {
+    const causes = tally(Array.from(rebalances.cause.slice(first, end)));
+    return `${number(end - first)} rebalances, ${stretch(rebalances.at[first], rebalances.at[end - 1])} (${causes}): ${cost}`;
+  }
+  const time = moment(rebalances.at[first]);
+  if (isReplayed) return `Rebalance ${time} (replayed), ${rebalances.cause[first]}: ${cost}`;
+  const took = rebalances.took[first];
+  const members = `members ${number(rebalances.before[first])} to ${number(rebalances.after[first])}`;
+  const length = took === null ? '' : `, took ${duration(took)}`;
+  return `Rebalance ${time}, ${causeOf(rebalances, first)} (${rebalances.evidence[first]}): ${cost}; ${members}${length}. ${rebalances.reason[first]}`;
+}

@@ -1,0 +1,92 @@
+// What came of it over time: partitions moved against the fewest, and lag.
+const COURSE = 170;
+
+class MovesChart extends Plot {
+  constructor(canvas, view, rebalances) {
+    super(canvas, view);
+    this.rebalances = rebalances;
+  }
+
+  fit() {
+    this.size(COURSE);
+  }
+
+  // A bar for each rebalance, and a tick at the fewest; of those that share a bar the largest.
+  paint(ink) {
+    const { moved, needed } = this.rebalances;
+    const bars = columnsOf(this, this.rebalances).map(({ x, first, end }) => {
+      let most = first;
+      for (let place = first; place < end; place++) if ((moved[place] || 0) > (moved[most] || 0)) most = place;
+      return { x, moved: moved[most] || 0, needed: needed[most] || 0 };
+    });
+    this.draw((context) => {
+      const most = Math.max(1, ...bars.map((bar) => Math.max(bar.moved, bar.needed)));
+      const y = this.amountAxis(context, ink, most, number);
+      const width = Math.max(Math.min(...bars.slice(1).map((bar, place) => bar.x - bars[place].x - 1), 7), 1);
+      for (const bar of bars) {
+        const left = Math.min(Math.max(bar.x - width / 2, this.left), this.right - width);
+        context.fillStyle = ink.bar;
+        context.fillRect(left, y(bar.moved), width, this.bottom - y(bar.moved));
+        context.fillStyle = ink.need;
+        context.fillRect(left - 1, y(bar.needed) - 1.5, width + 2, 3);
+      }
+      this.timeAxis(context, ink);
+    });
+  }
+
+  point(cursor, ink) {
+    pointOver(this, cursor, ink);
+  }
+}
+
+class LagChart extends Plot {
+  constructor(canvas, view, lag, amounts, say) {
+    super(canvas, view);
+    Object.assign(this, { lag, amounts, say });
+  }
+
+  fit() {
+    this.size(COURSE);
+  }
+
+  paint(ink) {
+    const { at: times, step } = this.lag;
+    const first = Math.max(placeOf(times, this.view.from) - 1, 0);
+    const end = Math.min(placeOf(times, this.view.to) + 1, times.length);
+    const most = Math.max(0, ...this.amounts.slice(first, end).map((amount) => amount || 0));
+    this.draw((context) => {
+      const y = this.amountAxis(context, ink, most || 1, this.say);
+      context.save();
+      context.beginPath();
+      context.rect(this.left, this.top, this.right - this.left, this.bottom - this.top);
+      context.clip();
+      context.fillStyle = ink.accent;
+      for (let place = first; place < end; place++) {
+        if (this.amounts[place] === null) continue;
+        const left = this.x(times[place]);
+        const width = Math.max(this.x(times[place] + step) - left, 1.5);
+        context.fillRect(left, y(this.amounts[place]) - 1, width, this.bottom - y(this.amounts[place]) + 1);
+      }
+      context.restore();
+      this.timeAxis(context, ink);
+    });
+  }
+
+  point(cursor, ink) {
+    pointOver(this, cursor, ink);
+  }
+
+  // The amount at a time; null where none is known.
+  amountAt(time) {
+    const place = placeOf(this.lag.at, time + 1e-6) - 1;
+    return place >= 0 && time < this.lag.at[place] + this.lag.step ? this.amounts[place] : null;
+  }
+}
+
+function pointOver(plot, cursor, ink) {
+  plot.over((context) => {
+    context.strokeStyle = ink.text;
+    context.lineWidth = 1;
+    pointTime(plot, context, cursor);
+  });
+}

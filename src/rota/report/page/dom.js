@@ -1,0 +1,39 @@
+// Elements, made of names that are only ever text.
+const MEANINGS = {
+  stated: "the broker's log says so",
+  inferred: 'it follows from the journal',
+  sampled: 'it was asked for from outside, now and then',
+  replayed: 'it did not happen: the same history under another policy',
+};
+
+function at(id) {
+  return document.getElementById(id);
+}
+
+function element(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+// A name that cannot change the direction of the text around it.
+function isolated(name) {
+  return element('bdi', null, name);
+}
+
+function marked(kind) {
+  return element(
+    'abbr', { class: `mark ${kind}`, title: `${kind}: ${MEANINGS[kind]}` }, kind.slice(0, 2));
+}
+
+function numberCell(value, kind) {
+  return element('td', { class: 'number' }, number(value), ...(kind ? [' ', marked(kind)] : []));
+}
+
+// Shows a text in the place of something that there is not.
+function instead(thing, notice, text) {
+  thing.hidden = text !== null;
+  notice.hidden = text === null;
+  notice.textContent = text || '';
+}

@@ -1,0 +1,116 @@
+// A group's view: its words and tables here, its charts under one time.
+const PAGE = 50;
+
+function showGroup(chart) {
+  const { group } = chart;
+  at('group-name').replaceChildren(isolated(group.name));
+  at('group-line').replaceChildren(isolated(group.line));
+  fillKnown(group);
+  fillSteps(group);
+  fillPolicies(chart);
+  fillMembers(chart);
+  fillRebalances(chart);
+  return showCharts(chart);
+}
+
+function fillKnown(group) {
+  const told = ['What happened: ', marked(group.mark), ` ${group.mark}. `];
+  if (group.verdict === 'change') told.push('What would have been: ', marked('replayed'), ' replayed. ');
+  if (group.most_lag) told.push('Lag: ', marked('sampled'), ' sampled. ');
+  const clients = group.libraries.length ? group.libraries.join(', ') : UNKNOWN;
+  told.push(`Clients: ${clients}. `);
+  if (group.status) told.push(`Status at the end: ${group.status} `, marked('sampled'), '. ');
+  if (group.complete_from !== null) {
+    const whole = group.whole ? 'Its first record is there' : 'Its beginning is missing: it is complete';
+    told.push(`${whole}${group.whole ? ',' : ' from'} ${moment(group.complete_from)}${group.whole ? '' : ' on'}.`);
+  }
+  at('group-known').replaceChildren(...told);
+}
+
+function fillSteps(group) {
+  at('advice').hidden = !group.steps.length;
+  at('steps').replaceChildren(...group.steps.map((step) => element('li', null, step)));
+  at('copied').textContent = '';
+}
+
+async function copySteps() {
+  const lines = [...at('steps').children].map((step, place) => `${place + 1}. ${step.textContent}`);
+  try {
+    await navigator.clipboard.writeText(lines.join('\n') + '\n');
+    at('copied').textContent = 'Copied.';
+  } catch {
+    getSelection().selectAllChildren(at('steps'));
+    at('copied').textContent = 'The browser does not let a page copy; the steps are selected.';
+  }
+}
+
+function fillPolicies({ group, policies }) {
+  const rows = policies.map(([policy, used, rebalances, stopped, moved, needed, , idle, spread]) => {
+    const advised = group.verdict === 'change' && policy === group.policy;
+    const kind = used ? group.mark : 'replayed';
+    const tags = [used && 'in use', advised && 'advised'].filter(Boolean);
+    const name = element('th', { scope: 'row' }, isolated(policy));
+    for (const tag of tags) name.append(' ', element('span', { class: `tag ${tag.replace(' ', '-')}` }, tag));
+    const numbers = [rebalances, stopped, moved, needed, idle, spread];
+    return element('tr', tags.length ? { class: 'chosen' } : null, name, ...numbers.map((one) => numberCell(one, kind)));
+  });
+  at('policies').tBodies[0].replaceChildren(...rows);
+  const none = 'What its members share is not known, so that no policy can be tried on it.';
+  instead(at('policies'), at('no-policies'), rows.length ? null : none);
+}
+
+function fillMembers({ members }) {
+  const ranked = [...members].sort((one, other) => one.rank - other.rank);
+  const rows = ranked.map((member) => {
+    const look = `sign member-${member.rank % 8} pattern-${Math.floor(member.rank / 8) % PATTERNS}`;
+    const sign = element('span', { class: look }, String(member.rank + 1));
+    const names = [member.client, member.host, member.fixed || '', member.id];
+    return element('tr', null, element('td', null, sign), ...names.map((name) => element('td', null, isolated(name))));
+  });
+  at('members').tBodies[0].replaceChildren(...rows);
+  at('who').hidden = !rows.length;
+}
+
+function causeOf(rebalances, place) {
+  const likely = rebalances.likely && rebalances.likely[place];
+  return rebalances.cause[place] + (likely ? `, likely ${likely}` : '');
+}
+
+function fillRebalances({ group, rebalances }) {
+  const many = rebalances.at.length;
+  let first = 0;
+
+  function row(place) {
+    const cells = [
+      element('td', { class: 'time' }, moment(rebalances.at[place])),
+      element('td', null, causeOf(rebalances, place)),
+      element('td', null, marked(rebalances.evidence[place])),
+      element('td', { class: 'number' }, `${number(rebalances.before[place])} → ${number(rebalances.after[place])}`),
+      ...['moved', 'needed', 'stopped'].map((name) => numberCell(rebalances[name][place])),
+      element('td', null, isolated(rebalances.strategy[place] || '')),
+      element('td', { class: 'reason' }, isolated(rebalances.reason[place])),
+    ];
+    const rollout = rebalances.rollout[place];
+    if (rollout) cells[1].append(' ', element('span', { class: 'tag', title: rollout }, 'rolling deploy'));
+    return element('tr', null, ...cells);
+  }
+
+  function show(begin) {
+    first = Math.max(Math.min(begin, many - 1), 0);
+    const last = Math.min(first + PAGE, many);
+    const rows = [];
+    for (let place = first; place < last; place++) rows.push(row(place));
+    at('rebalances').tBodies[0].replaceChildren(...rows);
+    at('listed').textContent = many ? `${number(first + 1)} to ${number(last)} of ${counted(many, 'rebalance')}` : 'none';
+    at('previous').disabled = first === 0;
+    at('next').disabled = last >= many;
+  }
+
+  for (const heading of at('rebalances').tHead.rows[0].cells) {
+    if (!heading.classList.contains('number')) continue;
+    heading.replaceChildren(heading.textContent.split(' ')[0], ' ', marked(group.mark));
+  }
+  at('previous').onclick = () => show(first - PAGE);
+  at('next').onclick = () => show(first + PAGE);
+  show(0);
+}

@@ -1,0 +1,48 @@
+// Which view is shown: the address says it, so that a group can be linked to and gone back from.
+const TITLE = document.title;
+let shown = null, opened = null, left = 0;
+
+async function open(place) {
+  const data = at(`data-${place}`);
+  if (!data) return close();
+  const wanted = shown = { place };
+  const chart = await unpacked(data.textContent);
+  if (shown !== wanted) return undefined;
+  if (!at('list').hidden) left = window.scrollY;
+  at('list').hidden = true;
+  at('group').hidden = false;
+  document.title = `${chart.group.name} - ${TITLE}`;
+  opened = showGroup(chart);
+  window.scrollTo(0, 0);
+  at('group-name').focus({ preventScroll: true });
+  return undefined;
+}
+
+function close() {
+  const last = shown;
+  shown = opened = null;
+  at('group').hidden = true;
+  at('list').hidden = false;
+  document.title = TITLE;
+  if (!last) return;
+  window.scrollTo(0, left);
+  const link = document.querySelector(`#groups a[href="#g=${last.place}"]`);
+  if (link) link.focus({ preventScroll: true });
+}
+
+function route() {
+  const found = /^#g=(\d+)$/.exec(location.hash);
+  if (found) open(Number(found[1]));
+  else close();
+}
+
+function refit() {
+  if (opened) opened.fit();
+}
+
+groupList();
+at('copy').addEventListener('click', copySteps);
+window.addEventListener('hashchange', route);
+window.addEventListener('resize', refit);
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', refit);
+route();

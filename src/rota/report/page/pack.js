@@ -1,0 +1,101 @@
+// A group's packed data: see rota.report.chart, which packs it.
+function bytesOf(base64) {
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let place = 0; place < text.length; place++) bytes[place] = text.charCodeAt(place);
+  return bytes;
+}
+
+async function unpacked(base64) {
+  const inflating = new DecompressionStream('deflate');
+  const stream = new Blob([bytesOf(base64)]).stream().pipeThrough(inflating);
+  return decoded(JSON.parse(await new Response(stream).text()));
+}
+
+function summed(deltas) {
+  const sums = new Float64Array(deltas.length);
+  let sum = 0;
+  for (let place = 0; place < deltas.length; place++) sums[place] = sum += deltas[place];
+  return sums;
+}
+
+function decoded(data) {
+  const times = summed(data.times);
+  const chart = {
+    group: data.group,
+    begin: data.begin,
+    end: data.end,
+    topics: data.topics,
+    rowTopic: data.row_topics,
+    rowPartition: summed(data.row_partitions),
+    was: bandsOf(data.was, times, data.end),
+    would: data.would && bandsOf(data.would, times, data.end),
+    rebalances: rebalancesOf(data.rebalances, times, data.words),
+    replayed: data.replayed && rebalancesOf(data.replayed, times, data.words),
+    lag: data.lag && lagOf(data.lag, data.begin),
+    policies: data.policies,
+  };
+  chart.members = numberedMembers(data.members, chart);
+  return chart;
+}
+
+// Bands row after row: those of row r are at places first[r] to first[r + 1].
+function bandsOf(columns, times, end) {
+  const many = columns.member.length;
+  const bands = {
+    first: new Uint32Array(columns.bands.length + 1),
+    since: new Float64Array(many),
+    until: new Float64Array(many),
+    open: new Uint8Array(many),
+    member: Uint32Array.from(columns.member),
+  };
+  let place = 0;
+  for (let row = 0; row < columns.bands.length; row++) {
+    let from = 0;
+    for (let left = columns.bands[row]; left > 0; left--, place++) {
+      from += columns.gap[place];
+      const length = columns.length[place];
+      bands.since[place] = times[from];
+      bands.open[place] = length < 0 ? 1 : 0;
+      if (length >= 0) from += length;
+      bands.until[place] = length < 0 ? end : times[from];
+    }
+    bands.first[row + 1] = place;
+  }
+  return bands;
+}
+
+const NAMES = ['cause', 'evidence', 'likely', 'reason', 'strategy', 'rollout'];
+
+function rebalancesOf(columns, times, words) {
+  const found = { ...columns, at: summed(columns.at).map((place) => times[place]) };
+  for (const name of NAMES.filter((name) => columns[name])) {
+    found[name] = columns[name].map((place) => (place < 0 ? null : words[place]));
+  }
+  return found;
+}
+
+function lagOf(columns, begin) {
+  return {
+    at: summed(columns.bucket).map((bucket) => begin + bucket * columns.step),
+    step: columns.step,
+    records: columns.records,
+    seconds: columns.seconds,
+  };
+}
+
+// Members are numbered as they come, so that those of one time have different colours.
+function numberedMembers(listed, chart) {
+  const first = new Float64Array(listed.length).fill(Infinity);
+  for (const bands of [chart.was, chart.would].filter(Boolean)) {
+    bands.member.forEach((member, place) => {
+      first[member] = Math.min(first[member], bands.since[place]);
+    });
+  }
+  const members = listed.map(([id, client, host, fixed], place) => (
+    { id, client, host, fixed, since: first[place] }));
+  const ranked = [...members].sort((one, other) => (
+    one.since - other.since || (one.client < other.client ? -1 : one.client > other.client ? 1 : 0)));
+  ranked.forEach((member, place) => { member.rank = place; });
+  return members;
+}

@@ -1,0 +1,154 @@
+// Drawing on canvas: sharp on every screen, in the page's own colours.
+const LEFT = 92, RIGHT = 8, STRIP = 16, AXIS = 20;
+const FONT = '11px system-ui, sans-serif';
+
+// Each cause has a letter, a colour and a dash: none is told by colour alone.
+const CAUSES = {
+  joined: { letter: 'J', dash: [] },
+  left: { letter: 'L', dash: [6, 3] },
+  silent: { letter: 'S', dash: [2, 2] },
+  'slow poll': { letter: 'P', dash: [8, 2, 2, 2] },
+  'subscription changed': { letter: 'T', dash: [10, 4] },
+  'partitions added': { letter: 'N', dash: [4, 4] },
+  'strategy changed': { letter: 'A', dash: [12, 2, 2, 2, 2, 2] },
+  'leader rejoined': { letter: 'R', dash: [3, 6] },
+  unknown: { letter: '?', dash: [1, 4] },
+};
+
+function lookOf(cause) {
+  return CAUSES[cause] || CAUSES.unknown;
+}
+
+// The page's colours, as its style has them for the scheme in use.
+function inks() {
+  const style = getComputedStyle(document.documentElement);
+  const ink = (name) => style.getPropertyValue(`--${name}`).trim();
+  const causes = {};
+  Object.keys(CAUSES).forEach((cause, place) => { causes[cause] = ink(`cause-${place}`); });
+  return {
+    text: ink('text'), dim: ink('dim'), line: ink('line'), ground: ink('ground'),
+    accent: ink('accent'), bar: ink('bar'), need: ink('need'), label: ink('label'), causes,
+    members: Array.from({ length: 8 }, (_, place) => ink(`member-${place}`)),
+  };
+}
+
+class Plot {
+  constructor(canvas, view) {
+    Object.assign(this, { canvas, view, top: STRIP, left: LEFT });
+    this.context = canvas.getContext('2d');
+    this.kept = document.createElement('canvas');
+  }
+
+  // Sets the size, in the page's pixels; the width is what the page gives.
+  size(height) {
+    const ratio = window.devicePixelRatio || 1;
+    this.canvas.style.height = `${height}px`;
+    this.width = this.canvas.clientWidth;
+    this.height = height;
+    this.left = this.width < 480 ? 64 : LEFT;
+    this.right = this.width - RIGHT;
+    this.bottom = height - AXIS;
+    this.ratio = ratio;
+    for (const one of [this.canvas, this.kept]) {
+      one.width = Math.round(this.width * ratio);
+      one.height = Math.round(height * ratio);
+    }
+  }
+
+  x(time) {
+    return this.left + ((time - this.view.from) / this.view.width) * (this.right - this.left);
+  }
+
+  time(x) {
+    const share = (x - this.left) / (this.right - this.left);
+    return this.view.from + Math.min(Math.max(share, 0), 1) * this.view.width;
+  }
+
+  // Draws what stays while the cursor moves, and keeps it.
+  draw(paint) {
+    const context = this.kept.getContext('2d');
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    context.clearRect(0, 0, this.width, this.height);
+    context.font = FONT;
+    context.textBaseline = 'middle';
+    paint(context);
+    this.over(() => {});
+  }
+
+  // Draws what is kept, and something over it.
+  over(paint) {
+    const context = this.context;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    if (this.kept.width && this.kept.height) context.drawImage(this.kept, 0, 0);
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    paint(context);
+  }
+
+  timeAxis(context, ink) {
+    context.strokeStyle = ink.line;
+    context.fillStyle = ink.dim;
+    context.textAlign = 'center';
+    context.lineWidth = 1;
+    context.beginPath();
+    for (const { time, text } of ticks(this.view, (this.right - this.left) / 64)) {
+      const x = Math.round(this.x(time)) + 0.5;
+      context.moveTo(x, this.bottom);
+      context.lineTo(x, this.bottom + 4);
+      const half = context.measureText(text).width / 2;
+      context.fillText(text, Math.min(Math.max(x, this.left + half), this.width - half), this.bottom + 12);
+    }
+    context.rect(this.left - 0.5, this.top - 0.5, this.right - this.left + 1, this.bottom - this.top + 1);
+    context.stroke();
+  }
+
+  // A scale of amounts from 0 to the most; returns where an amount is.
+  amountAxis(context, ink, most, say) {
+    const top = this.top + 4;
+    const y = (amount) => this.bottom - (amount / (most || 1)) * (this.bottom - top);
+    context.textAlign = 'right';
+    context.fillStyle = ink.dim;
+    context.strokeStyle = ink.line;
+    context.beginPath();
+    for (const amount of roundAmounts(most, 3)) {
+      const line = Math.round(y(amount)) + 0.5;
+      context.moveTo(this.left, line);
+      context.lineTo(this.right, line);
+      context.fillText(say(amount), this.left - 6, line);
+    }
+    context.stroke();
+    return y;
+  }
+}
+
+function roundAmounts(most, about) {
+  if (!(most > 0)) return [0];
+  const raw = most / about;
+  const scale = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((one) => one * scale).find((one) => one >= raw);
+  const found = [];
+  for (let amount = 0; amount <= most * 1.0001; amount += step) found.push(Number(amount.toPrecision(6)));
+  return found;
+}
+
+// A text cut to a width.
+function fitted(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
+  let [low, high] = [0, Math.min(text.length, 64)];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (context.measureText(text.slice(0, middle) + '…').width <= width) low = middle;
+    else high = middle - 1;
+  }
+  return low ? text.slice(0, low) + '…' : '';
+}
+
+// The first place in a rising column that is not below a value.
+function placeOf(column, value, low = 0, high = column.length) {
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (column[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

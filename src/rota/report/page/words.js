@@ -1,0 +1,39 @@
+// Numbers and times as people read them. All times are UTC.
+const UNKNOWN = 'unknown';
+const SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
+const grouped = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
+
+function number(value) {
+  return value === null || value === undefined ? UNKNOWN : grouped.format(value);
+}
+
+function counted(value, noun) {
+  return `${number(value)} ${noun}${value === 1 ? '' : 's'}`;
+}
+
+function moment(time) {
+  return new Date(time).toISOString().slice(0, 19).replace('T', ' ') + 'Z';
+}
+
+// '2026-11-15 06:00:00Z to 07:00:00Z'; the second day is named where it is another.
+function stretch(from, to) {
+  const [first, last] = [moment(from), moment(to)];
+  return `${first} to ${first.slice(0, 10) === last.slice(0, 10) ? last.slice(11) : last}`;
+}
+
+function duration(milliseconds) {
+  const seconds = milliseconds / SECOND;
+  if (seconds < 10) return `${Number(seconds.toFixed(1))} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  return `${number(Math.round(seconds / 86400))} d`;
+}
+
+// How often each of some names occurs, the most frequent first: '3 left, 2 joined'.
+function tally(names) {
+  const counts = new Map();
+  for (const name of names) counts.set(name, (counts.get(name) || 0) + 1);
+  const ranked = [...counts].sort((one, other) => other[1] - one[1] || (one[0] < other[0] ? -1 : 1));
+  return ranked.map(([name, many]) => `${number(many)} ${name}`).join(', ');
+}
