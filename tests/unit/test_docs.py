@@ -25,6 +25,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
 BROKER = "localhost:9092"
 BLOCK = re.compile(r"^```(python|output|console|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ECHO = "echo $?"
+pytest_plugins = ["pytester"]
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -126,3 +127,13 @@ def test_the_workflow_of_the_gate_passes_and_closes(
     assert [main(shlex.split(step)[1:]) for step in tighter] == [1, 0, 1]
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "rota: 5 partitions move, more than --max-moves 1"
+
+
+def test_the_suite_of_the_readme_passes_as_it_says(pytester: pytest.Pytester) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (found,) = re.findall(r"^```python (test_\w+\.py)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (pytester.path / found[0]).write_text(found[1])
+    shown = re.search(rf"^\$ pytest (.*) {found[0]}\n.*\n(\d+) passed", text, re.MULTILINE)
+    assert shown is not None
+    done = pytester.runpytest_subprocess("-p", "no:cacheprovider", *shlex.split(shown[1]))
+    done.assert_outcomes(passed=int(shown[2]))
