@@ -51,29 +51,47 @@ def read(out: str) -> Gold:
     if not Path(out, CURRENT).exists():
         raise Unreachable(f"{out}: no tables here; rota run --out {out} makes them")
     run = Path(out, CURRENT).resolve()  # another run may take its place at any time
-    return Gold(
-        out=out,
-        rebalances=_table(run, REBALANCES),
-        ownership=_table(run, OWNERSHIP),
-        lag=_table(run, LAG),
-        status=_table(run, STATUS),
-        whatif=_table(run, WHATIF),
-        advice=_table(run, ADVICE),
-        advised=_table(run, ADVISED),
-        evidence=_table(run, EVIDENCE),
-    )
+    names = {
+        "rebalances": REBALANCES,
+        "ownership": OWNERSHIP,
+        "lag": LAG,
+        "status": STATUS,
+        "whatif": WHATIF,
+        "advice": ADVICE,
+        "advised": ADVISED,
+        "evidence": EVIDENCE,
+    }
+    try:
+        tables = {name: _table(run, table) for name, table in names.items()}
+    except _Other as other:
+        raise InputError(
+            f"{out}: {other} is not as this version of Rota writes it ({other.why}); "
+            f"rota run --out {out} makes it anew"
+        ) from None
+    return Gold(out=out, **tables)
+
+
+class _Other(Exception):
+    """A table that cannot be read, by its name."""
+
+    def __init__(self, table: Table, why: str) -> None:
+        super().__init__(table.name)
+        self.why = why
 
 
 def _table(run: Path, table: Table) -> pa.Table:
     """All columns that a table has by its declaration."""
     names = [column.name for column in table.columns]
     try:
-        return parquet.read_table(run / table.name, columns=names, partitioning=None)
-    except (FileNotFoundError, pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        raise InputError(
-            f"{run / table.name}: not as this version of Rota writes it ({error}); run rota run "
-            "again"
-        ) from None
+        found = parquet.ParquetDataset(run / table.name, partitioning=None)
+        missing = set(names) - set(found.schema.names)
+        if missing:
+            raise _Other(table, f"it has no column {', '.join(sorted(missing))}")
+        return found.read(columns=names)
+    except FileNotFoundError:
+        raise _Other(table, "it is not there") from None
+    except pa.ArrowException as error:
+        raise _Other(table, str(error)) from None
 
 
 def milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:

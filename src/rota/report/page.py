@@ -129,7 +129,10 @@ def _headings(story: Story) -> Iterator[str]:
 def _row(place: int, group: Group, story: Story) -> str:
     by_number = "" if _is_shared(story) else f" {_mark(group.mark)}"
     counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moved_min)
-    cells = "".join(f'<td class="number">{_number(value)}{by_number}</td>' for value in counts)
+    cells = "".join(
+        f'<td class="number">{_number(value)}{"" if value is None else by_number}</td>'
+        for value in counts
+    )
     verdict = group.verdict.replace(" ", "-")
     policy = _name(group.policy) if group.verdict == CHANGE else ""
     return (

@@ -23,6 +23,8 @@ FILES = (
     "plot.js",
     "bands.js",
     "course.js",
+    "control.js",
+    "charts.js",
     "group.js",
     "main.js",
 )

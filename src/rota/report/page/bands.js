@@ -2,11 +2,15 @@
 const ROW = 17, LOWEST = 96, HIGHEST = 442;
 const LABELLED = 11;
 const PATTERNS = 4;
+const NEAR = 12;
 
-// Colours as the four bytes of a pixel.
-function pixel(hex) {
-  const value = parseInt(hex.slice(1), 16);
-  return (255 << 24 | (value & 255) << 16 | (value >> 8 & 255) << 8 | value >> 16) >>> 0;
+// The four bytes of a pixel whose colour is a share of the way from one to another.
+function pixel(hex, other = hex, share = 0) {
+  const part = (place) => {
+    const [one, two] = [hex, other].map((colour) => parseInt(colour.slice(place, place + 2), 16));
+    return Math.round(one + (two - one) * share);
+  };
+  return (255 << 24 | part(5) << 16 | part(3) << 8 | part(1)) >>> 0;
 }
 
 class BandChart extends Plot {
@@ -59,20 +63,19 @@ class BandChart extends Plot {
     if (wide < 1 || high < 1 || !this.rows) return;
     const image = context.createImageData(wide, high);
     const pixels = new Uint32Array(image.data.buffer);
-    const colours = ink.members.map(pixel);
-    const stroke = pixel(ink.ground);
+    const colours = ink.members.map((colour) => [pixel(colour), pixel(colour, ink.ground, 0.6)]);
     const lines = Math.min(this.rows, high);
     for (let line = 0; line < lines; line++) {
       const top = Math.floor((line * high) / lines);
       const next = Math.floor(((line + 1) * high) / lines);
       const bottom = next - top >= 4 * this.ratio ? next - Math.round(this.ratio) : next;
       const row = this.begin + Math.floor((line * this.rows) / lines);
-      this.paintRow(pixels, wide, top, bottom, row, colours, stroke);
+      this.paintRow(pixels, wide, top, bottom, row, colours);
     }
     context.putImageData(image, Math.round(this.left * this.ratio), Math.round(this.top * this.ratio));
   }
 
-  paintRow(pixels, wide, top, bottom, row, colours, stroke) {
+  paintRow(pixels, wide, top, bottom, row, colours) {
     const { since, until, member } = this.bands;
     const [place, last] = this.bandsIn(row);
     const scale = wide / this.view.width;
@@ -83,7 +86,7 @@ class BandChart extends Plot {
       if (right <= painted && band > place) continue;
       painted = right;
       const rank = this.chart.members[member[band]].rank;
-      const colour = colours[rank % colours.length];
+      const [colour, stroke] = colours[rank % colours.length];
       const pattern = Math.floor(rank / colours.length) % PATTERNS;
       for (let y = top; y < bottom; y++) {
         pixels.fill(colour, y * wide + left, y * wide + right);
@@ -187,36 +190,50 @@ function columnsOf(plot, rebalances) {
     const cause = rebalances.cause[place];
     last.causes.set(cause, (last.causes.get(cause) || 0) + 1);
   }
+  for (const column of columns) {
+    [column.cause] = [...column.causes].reduce((most, one) => (one[1] > most[1] ? one : most));
+  }
   return columns;
 }
 
 function paintRebalances(plot, context, ink, rebalances) {
   const columns = columnsOf(plot, rebalances);
-  for (const column of columns) {
-    [column.cause] = [...column.causes].sort((one, other) => other[1] - one[1])[0];
-  }
-  paintLines(plot, context, columns, () => ink.ground, 3, false);
+  paintLines(plot, context, columns, ink.ground, 3, false);
   for (const cause of new Set(columns.map((column) => column.cause))) {
     const those = columns.filter((column) => column.cause === cause);
-    paintLines(plot, context, those, () => ink.causes[cause] || ink.causes.unknown, 1.5, true);
+    paintLines(plot, context, those, ink.causes[cause] || ink.causes.unknown, 1.5, true);
   }
   context.setLineDash([]);
+  paintSigns(context, ink, columns);
+}
+
+// Over each line the letter of its cause; over lines that are too near to each other their number.
+function paintSigns(context, ink, columns) {
+  const heaps = [];
+  for (const column of columns) {
+    const last = heaps[heaps.length - 1];
+    if (last && column.x - last.to < NEAR && column.x - last.from < 4 * NEAR) {
+      last.to = column.x;
+      last.many += column.end - column.first;
+    } else {
+      heaps.push({ from: column.x, to: column.x, many: column.end - column.first, cause: column.cause });
+    }
+  }
   context.textAlign = 'center';
-  columns.forEach((column, place) => {
-    const many = column.end - column.first;
-    const text = many > 1 ? number(many) : lookOf(column.cause).letter;
-    const half = context.measureText(text).width / 2 + 1;
-    const before = place ? columns[place - 1].labelled || 0 : 0;
-    const isFree = column.x - half >= before;
-    column.labelled = isFree ? column.x + half : before;
-    context.fillStyle = ink.causes[column.cause] || ink.causes.unknown;
-    if (isFree) context.fillText(text, column.x, STRIP / 2);
-  });
+  let right = 0;
+  for (const { from, to, many, cause } of heaps) {
+    const text = many > 1 ? number(many) : lookOf(cause).letter;
+    const middle = (from + to) / 2, half = context.measureText(text).width / 2 + 2;
+    if (middle - half < right) continue;
+    right = middle + half;
+    context.fillStyle = many > 1 ? ink.text : ink.causes[cause] || ink.causes.unknown;
+    context.fillText(text, middle, STRIP / 2);
+  }
 }
 
 function paintLines(plot, context, columns, colour, width, dashed) {
   if (!columns.length) return;
-  context.strokeStyle = colour();
+  context.strokeStyle = colour;
   context.lineWidth = width;
   context.globalAlpha = dashed ? 1 : 0.55;
   context.setLineDash(dashed ? lookOf(columns[0].cause).dash : []);

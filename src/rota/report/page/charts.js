@@ -56,7 +56,7 @@ function showCharts(chart) {
   const say = (plot) => { at('tip').textContent = tip({ chart, was, would, lag, cursor, plot }); };
   const control = controls({ view, cursor, again, say, was, would });
   for (const plot of plots) control(plot);
-  at('tip').textContent = '';
+  at('tip').textContent = HINT;
   chooseTopic('');
   return { fit };
 }
@@ -107,7 +107,7 @@ function describe(chart, { would, moves, lag }) {
   at('moves-title').replaceChildren(
     'Moved (bar) against the fewest (tick), by rebalance ', marked(group.mark));
   at('moves').setAttribute('aria-label',
-    `Partitions moved at each rebalance: ${number(group.moved[0])} in all, ${number(group.needed)} needed. ${hint}`);
+    `Partitions moved at each rebalance: ${number(group.moved)} in all, ${number(group.needed)} needed. ${hint}`);
   if (lag) {
     const [seconds, records, when] = group.most_lag || [null, Math.max(...chart.lag.records), chart.begin];
     at('lag').setAttribute('aria-label',

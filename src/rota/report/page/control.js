@@ -1,6 +1,7 @@
 // Buttons, keys and the mouse on a group's charts.
 const CLOSER = 0.5, FARTHER = 2, ASIDE = 0.25;
 const DRAGGED = 4;
+const HINT = 'Point at a chart to see who owned a partition then, and why the group rebalanced.';
 
 function controls({ view, cursor, again, say, was, would }) {
   const zoomed = (factor) => view.zoom(factor, cursor.time === null ? undefined : within(cursor.time));
@@ -25,7 +26,7 @@ function controls({ view, cursor, again, say, was, would }) {
 
   function clear() {
     Object.assign(cursor, { time: null, row: null, chosen: null });
-    at('tip').textContent = '';
+    at('tip').textContent = HINT;
     again(false);
   }
 

@@ -60,7 +60,8 @@ function fillPolicies({ group, policies }) {
 }
 
 function fillMembers({ members }) {
-  const ranked = [...members].sort((one, other) => one.rank - other.rank);
+  const ids = new Map(members.map((member) => [member.id, member]));
+  const ranked = [...ids.values()].sort((one, other) => one.rank - other.rank);
   const rows = ranked.map((member) => {
     const look = `sign member-${member.rank % 8} pattern-${Math.floor(member.rank / 8) % PATTERNS}`;
     const sign = element('span', { class: look }, String(member.rank + 1));

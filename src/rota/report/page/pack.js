@@ -84,18 +84,25 @@ function lagOf(columns, begin) {
   };
 }
 
-// Members are numbered as they come, so that those of one time have different colours.
+// Members are numbered as they come, so that those of one time have different colours. A static
+// member is one however often it comes back with another id; replayed bands know only the id.
 function numberedMembers(listed, chart) {
-  const first = new Float64Array(listed.length).fill(Infinity);
+  const fixedOf = new Map(listed.filter((one) => one[3] !== null).map((one) => [one[0], one[3]]));
+  const members = listed.map(([id, client, host]) => {
+    const fixed = fixedOf.has(id) ? fixedOf.get(id) : null;
+    return { id, client, host, fixed, key: fixed === null ? `m${id}` : `s${fixed}` };
+  });
+  const firsts = new Map();
   for (const bands of [chart.was, chart.would].filter(Boolean)) {
     bands.member.forEach((member, place) => {
-      first[member] = Math.min(first[member], bands.since[place]);
+      const { key } = members[member];
+      firsts.set(key, Math.min(firsts.has(key) ? firsts.get(key) : Infinity, bands.since[place]));
     });
   }
-  const members = listed.map(([id, client, host, fixed], place) => (
-    { id, client, host, fixed, since: first[place] }));
-  const ranked = [...members].sort((one, other) => (
-    one.since - other.since || (one.client < other.client ? -1 : one.client > other.client ? 1 : 0)));
-  ranked.forEach((member, place) => { member.rank = place; });
+  const clients = new Map(members.map((member) => [member.key, member.client]));
+  const ranked = [...firsts].sort(([one, first], [other, second]) => (
+    first - second || (clients.get(one) < clients.get(other) ? -1 : 1)));
+  const ranks = new Map(ranked.map(([key], rank) => [key, rank]));
+  for (const member of members) member.rank = ranks.get(member.key);
   return members;
 }

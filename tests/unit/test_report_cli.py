@@ -1,0 +1,534 @@
+"""``rota report``, and what ``rota run`` ends with: the page, and the story in 80 columns."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from rota.cli.main import main
+from rota.cli.paragraph import WIDTH, cut, wrapped
+from rota.tables import ADVICE
+
+pytest.importorskip("pyarrow")
+
+from tests.gold_tables import HOSTILE, SCRIPT, Run, hostile, large, nothing, small  # noqa: E402
+
+Told = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Told:
+    """Runs ``rota report``: the exit code, and what it prints."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        try:
+            code = main(["report", *map(str, words)])
+        except SystemExit as usage:
+            code = int(usage.code or 0)
+        printed = capsys.readouterr()
+        return int(code), printed.out, printed.err
+
+    return run
+
+
+def last_line(text: str) -> str:
+    return text.strip().splitlines()[-1]
+
+
+SUMMARY = """\
+DEMO: a simulated day, no cluster of anybody's
+
+orders-app: 27 rebalances in 6 h, 8 of them one rolling deploy of 4 members; 364
+partitions stopped, 120 moved though 52 had to. Use static membership with
+session.timeout.ms=45000: 1 rebalance instead of 27, 0 stopped instead of 364, 0
+moved instead of 120. Its partitions fell up to 2 min behind (orders-0,
+2026-11-15 06:00:00Z). The change works for the clients seen: Java.
+  1. Give every process a group.instance.id of its own that stays the same over
+     restarts and deploys: the name of a StatefulSet's pod or of a host, not
+     that of a Deployment's pod. Two processes with the same one shut each other
+     out.
+  2. Set session.timeout.ms=45000 (it must not be above the broker's
+     group.max.session.timeout.ms, 1800000 if not set).
+  3. Mind: a static member keeps its partitions while it restarts; nobody reads
+     them until it is back, or for 45s if it never is (rota simulate shows how
+     long partitions stand still). To scale down, remove it with the admin
+     client, do not wait.
+
+#  group                         rebalances  stopped    moved   needed      lag
+   verdict
+1  orders-app                            27      364      120       52    2 min
+   change range to range, static 45s: saves 26 rebalances, 364 stops, 120 moves;
+     lag WARN at the end
+2  audit                                  5       24        8        8    2 min
+   change range to range, static 45s: saves 4 rebalances, 24 stops, 8 moves;
+     sampled; lag WARN at the end
+3  <script>alert(1)</script>"'&           5       12        4        4  unknown
+   keep range
+4  billing                                2        6        3        3    2 min
+   keep cooperative-sticky, eager; lag WARN at the end
+5  connect-sink                           3  unknown  unknown  unknown  unknown
+   cannot tell
+6  quiet                                  1        0        0        0  unknown
+   keep range
+
+stopped: partitions that a living member had to give up; moved: changed hands
+  though their owner was still there; needed: the fewest that the best balance
+  had to move
+lag: how old the oldest record was that was still to be read, sampled; WARN and
+  ERR: Burrow's verdict at the end of the evidence
+counts are inferred from the journal, or sampled where that is said; what a
+  change saves is replayed: the same history under the other policy
+
+evidence: 432 records from 2026-11-15 06:00:00Z to 2026-11-15 12:00:20Z; 300
+  commits, 43 generations, 43 rebalances
+sampled: 3 groups in 120 rounds, every 30 s. A rebalance between two samples
+  that ended where it began is not seen; several are told of as one
+gap: no samples from 2026-11-15 06:01:00Z to 2026-11-15 06:02:00Z: the broker
+  did not answer
+the journal is compacted: of 1 group the beginning is missing; what is told of
+  them is complete from their first entry on
+causes: 3 stated by the broker's log, 19 inferred from the journal, 1 seen in
+  samples, 20 unknown
+lag: between 300 samples of log ends
+not read: 3 records of a version that is not known
+          __consumer_offsets-1 offset 7: version 9
+
+report: out/report.html
+tables: out/{bronze,silver,gold}
+"""
+UNREAD = ("records of a version that is not known", 3, ["__consumer_offsets-1 offset 7: version 9"])
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_whole_summary(here: Path, told: Told) -> None:
+    small(here / "out", Run(demo=True, polled=True, partial=["billing"], unread=[UNREAD]))
+    assert told("out") == (0, SUMMARY, "")
+    page = (here / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.lower().startswith("<!doctype html>")
+    assert "orders-app: 27 rebalances in 6 h" in page
+
+
+def test_what_is_no_demo_is_not_called_one(here: Path, told: Told) -> None:
+    small(here / "out")
+    _, out, _ = told("out")
+    assert out.startswith("orders-app: 27 rebalances")
+    assert "DEMO" not in out
+
+
+def test_a_run_in_which_nothing_happened(here: Path, told: Told) -> None:
+    nothing(here / "out")
+    code, out, _ = told("out")
+    assert code == 0
+    assert out == (
+        "No rebalance of any group in this evidence.\n"
+        "\n"
+        "evidence: the journal is empty\n"
+        "\n"
+        "report: out/report.html\n"
+        "tables: out/{bronze,silver,gold}\n"
+    )
+
+
+def test_groups_without_lag_have_no_column_for_it(here: Path, told: Told) -> None:
+    small(here / "out")
+    _, out, _ = told("out", "--group", "quiet", "--group", "connect-*")
+    table = out[out.index("#  group") : out.index("\nevidence:")]
+    assert table == (
+        "#  group         rebalances  stopped    moved   needed\n"
+        "   verdict\n"
+        "1  connect-sink           3  unknown  unknown  unknown\n"
+        "   cannot tell\n"
+        "2  quiet                  1        0        0        0\n"
+        "   keep range\n"
+        "\n"
+        "stopped: partitions that a living member had to give up; moved: changed hands\n"
+        "  though their owner was still there; needed: the fewest that the best balance\n"
+        "  had to move\n"
+        "counts are inferred from the journal, or sampled where that is said; what a\n"
+        "  change saves is replayed: the same history under the other policy\n"
+    )
+
+
+def test_hostile_names_stay_in_their_lines(here: Path, told: Told) -> None:
+    hostile(here / "out")
+    code, out, err = told("out")
+    assert (code, err) == (0, "")
+    assert all(sign == "\n" or sign.isprintable() for sign in out)
+    for line in out.splitlines():
+        assert cell_len(line) <= WIDTH, line
+    names = [line[3:37].rstrip() for line in out.splitlines() if line[:1].isdecimal()]
+    assert names == [
+        "\"double\" 'single'…nerror=alert(1)>",
+        SCRIPT,
+        "]]> --> {{7*7}} $…\\u2028 </script>",
+        "long-xxxxxxxxxxxx…xxxxxxxxxxxxxxxx",
+        "right\\u202eto\\u202dleft \u0627\u0644\u0637\u0644\u0628\u0627\u062a",
+        "bell\\x07 escape\\x…line\\nbreak \\x7f",
+        "javascript:alert(…to__&constructor",
+        "\N{PILE OF POO} \N{FAMILY} e\u0301 \\u200d",
+    ]
+
+
+def test_a_thousand_groups_are_told_of_in_fifteen(here: Path, told: Told) -> None:
+    large(here / "out")
+    _, out, _ = told("out")
+    for line in out.splitlines():
+        assert cell_len(line) <= WIDTH, line
+    ranks = [line.split()[0] for line in out.splitlines() if line.lstrip()[:1].isdecimal()]
+    assert [rank for rank in ranks if rank.isdecimal()][-15:] == [str(n) for n in range(1, 16)]
+    assert "985 more groups: the report has them all, --json too\n" in out
+
+
+def test_the_page_goes_where_it_is_told_to(here: Path, told: Told) -> None:
+    small(here / "out")
+    code, out, _ = told("out", "--out", "page.html")
+    assert code == 0
+    assert out.splitlines()[-2:] == ["report: page.html", "tables: out/{bronze,silver,gold}"]
+    assert (here / "page.html").stat().st_size > 1000
+    assert not (here / "out" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("made", "read"),
+    [(["rota-out"], "rota-out"), (["rota-demo"], "rota-demo"), (["rota-out", "rota-demo"], "rota-out")],
+)
+def test_the_folder_need_not_be_said(
+    here: Path, told: Told, made: list[str], read: str
+) -> None:
+    for name in made:
+        nothing(here / name)
+    code, out, _ = told()
+    assert code == 0
+    assert last_line(out) == f"tables: {read}/{{bronze,silver,gold}}"
+    assert (here / read / "report.html").exists()
+
+
+def test_only_groups_that_are_wanted(here: Path, told: Told) -> None:
+    small(here / "out", Run(polled=True))
+    code, out, _ = told("out", "--group", "bill*", "--out", "page.html")
+    assert code == 0
+    assert out.startswith("billing: 2 rebalances")
+    assert "orders-app" not in out
+    page = (here / "page.html").read_text(encoding="utf-8")
+    assert "billing" in page
+    assert "orders-app" not in page
+
+
+GROUP_KEYS = [
+    *(column.name for column in ADVICE.columns),
+    *("first_line", "mark", "causes", "lag", "status"),
+]
+
+
+def test_json_has_what_is_printed_and_more(here: Path, told: Told) -> None:
+    small(here / "out", Run(demo=True, polled=True, partial=["billing"], unread=[UNREAD]))
+    code, out, err = told("out", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert list(found) == [
+        *("out", "page", "demo", "cluster", "window", "shown", "records", "commits"),
+        *("generations", "rebalances", "lines", "samples", "polled", "groups", "causes"),
+        *("complete_from", "commits_complete_from", "not_read"),
+    ]
+    assert found["out"] == str(here / "out")
+    assert found["page"] == str(here / "out" / "report.html")
+    assert found["demo"] is True
+    assert found["cluster"] is None
+    assert found["window"] == {"first": 1_794_722_400_000, "last": 1_794_744_020_000}
+    assert found["shown"] == {"since": None, "until": None}
+    assert found["polled"]["groups"] == [f"{SCRIPT}\"'&", "audit", "billing"]
+    assert found["not_read"] == [dict(zip(("what", "count", "examples"), UNREAD, strict=True))]
+    assert found["complete_from"][2] == {
+        "group": "billing",
+        "at": 1_794_722_400_000,
+        "whole": False,
+    }
+    assert found["commits_complete_from"] == [
+        {"journal_partition": 0, "offset": 0, "at": 1_794_722_400_000}
+    ]
+    assert {tuple(group) for group in found["groups"]} == {tuple(GROUP_KEYS)}
+    worst = found["groups"][0]
+    assert (worst["group"], worst["mark"], worst["status"]) == ("orders-app", "inferred", "WARN")
+    assert worst["first_line"].startswith(worst["headline"])
+    assert worst["causes"][0] == {"cause": "joined", "evidence": "inferred", "rebalances": 12}
+    assert worst["lag"] == {
+        "most": 1200,
+        "most_seconds": 120.0,
+        "most_at": 1_794_722_400_000,
+        "most_topic": "orders",
+        "most_partition": 0,
+    }
+    assert sum(cause["rebalances"] for cause in found["causes"]) == found["rebalances"] == 43
+
+
+def test_hostile_names_are_whole_in_json(here: Path, told: Told) -> None:
+    hostile(here / "out")
+    _, out, _ = told("out", "--json")
+    assert {group["group"] for group in json.loads(out)["groups"]} == set(HOSTILE)
+
+
+def test_a_folder_without_tables(here: Path, told: Told) -> None:
+    code, out, err = told("nowhere")
+    assert (code, out) == (3, "")
+    assert err == "rota: nowhere: no tables here; rota run --out nowhere makes them\n"
+    assert told() == (
+        3,
+        "",
+        "rota: rota-out: no tables here; rota run --out rota-out makes them\n",
+    )
+
+
+def test_a_file_in_place_of_the_folder(here: Path, told: Told) -> None:
+    (here / "file").touch()
+    assert told("file") == (
+        4,
+        "",
+        "rota: file: this is a file; give the folder that rota run wrote, its --out\n",
+    )
+
+
+def test_tables_of_another_version(here: Path, told: Told) -> None:
+    small(here / "out")
+    (here / "out" / "gold" / "evidence" / "part-0.parquet").unlink()
+    (here / "out" / "gold" / "evidence").rmdir()
+    assert told("out") == (
+        4,
+        "",
+        "rota: out: gold/evidence is not as this version of Rota writes it (it is not there); "
+        "rota run --out out makes it anew\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        (["order-app"], "--group order-app: the tables have no such group; did you mean orders-app?"),
+        (
+            ["x*", "y"],
+            "--group x* y: the tables have no such group; they have "
+            "<script>alert(1)</script>\"'&, audit, billing and 3 more",
+        ),
+        (["\x1b[31m"], "--group \\x1b[31m: the tables have no such group; they have"),
+    ],
+)
+def test_a_group_that_is_not_there(
+    here: Path, told: Told, wanted: list[str], problem: str
+) -> None:
+    small(here / "out")
+    words = [word for name in wanted for word in ("--group", name)]
+    code, out, err = told("out", *words)
+    assert (code, out) == (2, "")
+    assert last_line(err).startswith(f"rota report: error: {problem}")
+    assert not (here / "out" / "report.html").exists()
+
+
+def test_a_group_of_tables_that_have_none(here: Path, told: Told) -> None:
+    nothing(here / "out")
+    code, _, err = told("out", "--group", "orders")
+    assert code == 2
+    assert last_line(err) == (
+        "rota report: error: --group: the tables have no group with a rebalance"
+    )
+
+
+def test_a_page_for_a_folder_that_is_not_there(here: Path, told: Told) -> None:
+    small(here / "out")
+    assert told("out", "--out", "missing/page.html") == (
+        3,
+        "",
+        "rota: --out missing/page.html: there is no folder missing\n",
+    )
+
+
+def test_a_page_in_place_of_a_folder(here: Path, told: Told) -> None:
+    small(here / "out")
+    assert told("out", "--out", "out") == (
+        4,
+        "",
+        "rota: --out out: this is a folder; give a file, like out/page.html\n",
+    )
+
+
+def test_the_page_is_opened(here: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def browse(address: str) -> bool:
+        opened.append(address)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", browse)
+    nothing(here / "out")
+    code, _, err = told("out", "--open")
+    assert (code, err) == (0, "")
+    assert opened == [(here / "out" / "report.html").as_uri()]
+
+
+def test_a_machine_without_a_browser(
+    here: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webbrowser, "open", lambda address: False)
+    nothing(here / "out")
+    code, _, err = told("out", "--open")
+    assert code == 0
+    assert err == "rota: there is no browser to open out/report.html with\n"
+
+
+def test_without_arrow_the_extra_is_named(
+    here: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert told("out") == (
+        3,
+        "",
+        "rota: rota report needs Arrow: pip install 'rota[report]' ('.[report]' in a clone)\n",
+    )
+
+
+def test_help_has_examples(told: Told) -> None:
+    code, out, _ = told("--help")
+    assert code == 0
+    assert "rota report rota-demo --open" in out
+    assert "exit codes" in out
+
+
+def test_it_loads_no_spark(here: Path) -> None:
+    nothing(here / "out")
+    script = (
+        "import sys\n"
+        "from rota.cli.main import main\n"
+        "code = main(['report', 'out'])\n"
+        "heavy = {'pyspark', 'pandas', 'confluent_kafka'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+
+
+class Quiet:
+    """A screen that nobody looks at."""
+
+    def began(self, stage: object) -> None: ...
+
+    def ended(self, stage: object, note: str) -> None: ...
+
+    def status(self, text: str) -> None: ...
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_interrupt_ends_following_with_the_story(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rounds: int,
+    *,
+    as_json: bool,
+) -> None:
+    pytest.importorskip("pyspark")
+    from rota.cli import follow
+    from rota.pipeline.evidence import Evidence, Options
+    from rota.pipeline.round import Round
+
+    def interrupted(evidence: object, out: str, options: object, listener: Any) -> None:
+        for _ in range(rounds):
+            listener.round(Round(seconds=1.0, records=5, groups=1, rebalances=0))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(follow, "follow", interrupted)
+    small(here / "out")
+    args = argparse.Namespace(json=as_json)
+    with pytest.raises(KeyboardInterrupt):
+        follow.run(args, Evidence(), "out", Options(), Quiet())
+    printed = capsys.readouterr().out
+    page = here / "out" / "report.html"
+    assert page.exists() == bool(rounds)
+    if not rounds:
+        assert printed == ""
+    elif as_json:
+        lines = [json.loads(line) for line in printed.splitlines()]
+        assert [line.get("records") for line in lines[:2]] == [5, 5]
+        assert (len(lines), lines[2]["page"]) == (3, str(page))
+    else:
+        assert printed.splitlines()[2].startswith("orders-app: 27 rebalances in 6 h")
+        assert printed.endswith("report: out/report.html\ntables: out/{bronze,silver,gold}\n")
+
+
+JAVAS = "partition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+
+
+def test_a_setting_is_never_broken() -> None:
+    text = f"Restart the members one after the other with {JAVAS}: the group goes on with range."
+    assert wrapped(text, "  1. ", "     ") == [
+        "  1. Restart the members one after the other with",
+        f"     {JAVAS}:",
+        "     the group goes on with range.",
+    ]
+    assert wrapped(f"/{'a' * 100}/b c") == [f"/{'a' * 100}/b", "c"]
+
+
+def test_other_words_that_are_too_wide_are_broken() -> None:
+    assert wrapped(f"is {'x' * 170} behind") == [
+        "is",
+        "x" * 80,
+        "x" * 80,
+        "x" * 10 + " behind",
+    ]
+
+
+@given(st.text(), st.sampled_from(["", "  1. "]))
+def test_every_line_fits(text: str, first: str) -> None:
+    whole = {word for word in wrapped_words(text) if "=" in word or "/" in word}
+    lines = wrapped(text, first, " " * len(first))
+    for line in lines:
+        assert cell_len(line) <= WIDTH or line.removeprefix(first).strip() in whole
+    assert "".join("".join(lines).removeprefix(first.rstrip()).split()) == "".join(
+        wrapped_words(text)
+    )
+
+
+def wrapped_words(text: str) -> list[str]:
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return shown.split()
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "shown"),
+    [
+        ("orders", 6, "orders"),
+        ("orders-app", 6, "ord…pp"),
+        ("orders-app", 7, "ord…app"),
+        ("\u6ce8\u6587\u6ce8\u6587", 8, "\u6ce8\u6587\u6ce8\u6587"),
+        ("\u6ce8\u6587\u6ce8\u6587", 6, "\u6ce8…\u6587"),
+        ("a\nb", 9, "a\\nb"),
+    ],
+)
+def test_a_wide_name_is_cut_in_its_middle(name: str, width: int, shown: str) -> None:
+    assert cut(name, width) == shown
+
+
+@given(st.text(), st.integers(3, 60))
+def test_a_name_that_is_cut_fits(name: str, width: int) -> None:
+    assert cell_len(cut(name, width)) <= width

@@ -1,0 +1,538 @@
+"""What the gold tables tell: groups, lag, causes, evidence, and the sentences made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pa = pytest.importorskip("pyarrow")
+
+from pyarrow import parquet  # noqa: E402
+
+from rota.errors import InputError, Unreachable  # noqa: E402
+from rota.pipeline import schema  # noqa: E402
+from rota.report import basis, evidence, gold, lag  # noqa: E402
+from rota.report.evidence import Evidence  # noqa: E402
+from rota.report.gold import Gold  # noqa: E402
+from rota.report.lag import Lag  # noqa: E402
+from rota.report.moment import moment, span  # noqa: E402
+from rota.report.story import Group, Mark, Story, tell  # noqa: E402
+from rota.tables import ADVICE, EVIDENCE, LAG, STATUS, Table  # noqa: E402
+from tests.gold_tables import MORNING, SCRIPT, Run, nothing, small  # noqa: E402
+
+STRANGE = f"{SCRIPT}\"'&"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small(tmp_path_factory.mktemp("small"), Run(demo=True, polled=True, partial=["billing"]))
+
+
+@pytest.fixture(scope="module")
+def read(folder: Path) -> Gold:
+    return gold.read(str(folder))
+
+
+@pytest.fixture(scope="module")
+def story(read: Gold) -> Story:
+    return tell(read)
+
+
+def table(kind: Table, rows: Iterable[Mapping[str, Any]]) -> Any:
+    """Rows of a table; what they do not have is null."""
+    names = schema.arrow(kind).names
+    whole = [{name: row.get(name) for name in names} for row in rows]
+    return pa.Table.from_batches([schema.batch(kind, whole)])
+
+
+def lag_row(group: str, topic: str, partition: int, at: int, **told: float | None) -> dict[str, Any]:
+    return {"group": group, "topic": topic, "partition": partition, "at": at, **told}
+
+
+def group(**told: Any) -> Group:
+    """A group that should change."""
+    plain = {
+        "name": "orders",
+        "verdict": "change",
+        "policy": "range, static 45s",
+        "policy_used": "range",
+        "damage": 12.0,
+        "rebalances": 10,
+        "rebalances_after": 1,
+        "moved": 5,
+        "moved_after": 0,
+        "moved_min": 1,
+        "stopped": 12,
+        "stopped_after": 0,
+        "libraries": ("java",),
+        "headline": "orders: 10 rebalances. Use static membership: 1 rebalance instead of 10.",
+        "steps": (),
+        "mark": Mark.INFERRED,
+        "causes": (),
+        "lag": None,
+        "status": None,
+        "complete_from": None,
+        "whole": False,
+    }
+    return Group(**plain | told)
+
+
+def behind(seconds: float | None, records: int = 40) -> Lag:
+    return Lag(
+        most=records, most_seconds=seconds, most_at=MORNING, most_topic="orders", most_partition=3
+    )
+
+
+def test_groups_come_by_damage_and_then_by_name(story: Story) -> None:
+    assert [(group.name, group.damage) for group in story.groups] == [
+        ("orders-app", 432.0),
+        ("audit", 24.0),
+        (STRANGE, 12.0),
+        ("billing", 6.0),
+        ("connect-sink", 0.0),
+        ("quiet", 0.0),
+    ]
+
+
+def test_a_group_is_its_advice_and_what_the_other_tables_add(read: Gold, story: Story) -> None:
+    worst = story.groups[0]
+    (row,) = (row for row in read.advice.to_pylist() if row["group"] == "orders-app")
+    for column in ADVICE.columns:
+        if column.name in {"libraries", "steps"}:
+            assert getattr(worst, column.name) == tuple(row[column.name])
+        elif column.name != "group":
+            assert getattr(worst, column.name) == row[column.name]
+    assert worst.mark is Mark.INFERRED
+    assert worst.causes == (
+        ("joined", Mark.INFERRED, 12),
+        ("unknown", Mark.INFERRED, 12),
+        ("joined", Mark.STATED, 2),
+        ("left", Mark.STATED, 1),
+    )
+    assert worst.lag == Lag(
+        most=1200, most_seconds=120.0, most_at=MORNING, most_topic="orders", most_partition=0
+    )
+    assert worst.status == "WARN"
+    assert (worst.complete_from, worst.whole) == (MORNING, True)
+
+
+def test_a_group_whose_rebalances_were_sampled_is_marked_so(story: Story) -> None:
+    assert {group.name: group.mark for group in story.groups} == {
+        "orders-app": Mark.INFERRED,
+        "audit": Mark.SAMPLED,
+        STRANGE: Mark.INFERRED,
+        "billing": Mark.INFERRED,
+        "connect-sink": Mark.INFERRED,
+        "quiet": Mark.INFERRED,
+    }
+
+
+def test_a_group_that_was_polled_and_is_not_in_the_journal_is_marked_sampled(read: Gold) -> None:
+    row = evidence_row() | {
+        "polled": polled_row(["quiet", "billing"]),
+        "windows": [{"group": "billing", "at": MORNING * 1000, "whole": False}],
+    }
+    told = tell(replace(read, evidence=table(EVIDENCE, [row])))
+    marks = {group.name: group.mark for group in told.groups}
+    assert marks["quiet"] is Mark.SAMPLED
+    assert marks["billing"] is Mark.INFERRED
+    assert [group.whole for group in told.groups if group.name == "quiet"] == [False]
+
+
+def test_a_group_of_which_nothing_is_counted_is_told_of(story: Story) -> None:
+    connect = story.groups[4]
+    assert (connect.moved, connect.moved_min, connect.stopped) == (None, None, None)
+    assert connect.lag is None
+    assert connect.status is None
+    assert connect.first_line == (
+        "connect-sink: 3 rebalances. What moved is not known: its members are not consumers "
+        "(connect)."
+    )
+
+
+def test_the_causes_of_all_groups_are_added_up(story: Story) -> None:
+    total: dict[tuple[str, Mark], int] = {}
+    for one in story.groups:
+        for cause, how, number in one.causes:
+            total[cause, how] = total.get((cause, how), 0) + number
+    assert {(cause, how): number for cause, how, number in story.causes} == total
+    assert sum(total.values()) == story.evidence.rebalances == 43
+    assert [number for _, _, number in story.causes] == sorted(total.values(), reverse=True)
+
+
+def test_only_groups_that_are_wanted_are_told_of(read: Gold) -> None:
+    told = tell(read, ["orders-*", "?illing"])
+    assert [group.name for group in told.groups] == ["orders-app", "billing"]
+    assert sum(number for _, _, number in told.causes) == 27 + 2
+    assert [name for name, _, _ in told.evidence.windows] == ["billing", "orders-app"]
+    assert told.evidence.polled is not None
+    assert told.evidence.polled["groups"] == ["billing"]
+    assert tell(read, ["Orders-app"]).groups == ()
+
+
+def test_a_run_in_which_nothing_happened(tmp_path: Path) -> None:
+    told = tell(gold.read(str(nothing(tmp_path))))
+    assert (told.groups, told.causes) == ((), ())
+    assert basis.lines(told) == ["evidence: the journal is empty"]
+
+
+def test_the_last_verdict_on_the_whole_group_is_its_status(read: Gold) -> None:
+    rows = [
+        {"group": "quiet", "at": 2000, "verdict": "ERR"},
+        {"group": "quiet", "at": 1000, "verdict": "OK"},
+        {"group": "quiet", "at": 3000, "verdict": "STOP", "topic": "t", "partition": 0},
+    ]
+    told = tell(replace(read, status=table(STATUS, rows)), ["quiet"])
+    assert [group.status for group in told.groups] == ["ERR"]
+
+
+def test_the_oldest_record_is_the_worst_lag_and_the_most_records_are_told_beside_it() -> None:
+    rows = [
+        lag_row("a", "t", 1, 5000, lag=10, lag_seconds=108.5),
+        lag_row("a", "t", 2, 6000, lag=99, lag_seconds=7.0),
+        lag_row("a", "t", 3, 7000, lag=500, lag_seconds=None),
+    ]
+    assert lag.worst(table(LAG, rows)) == {
+        "a": Lag(most=500, most_seconds=108.5, most_at=5000, most_topic="t", most_partition=1)
+    }
+
+
+def test_where_no_age_is_known_the_most_records_are_the_worst_lag() -> None:
+    rows = [lag_row("a", "t", 1, 5000, lag=10), lag_row("a", "t", 2, 6000, lag=99)]
+    assert lag.worst(table(LAG, rows)) == {
+        "a": Lag(most=99, most_seconds=None, most_at=6000, most_topic="t", most_partition=2)
+    }
+
+
+def test_of_equal_lags_the_first_is_told() -> None:
+    places = [("u", 1, 5), ("t", 2, 5), ("t", 1, 5), ("t", 1, 5), ("t", 0, 6)]
+    rows = [lag_row("a", topic, number, at, lag=0) for topic, number, at in places]
+    assert lag.worst(table(LAG, rows)) == {
+        "a": Lag(most=0, most_seconds=None, most_at=5, most_topic="t", most_partition=1)
+    }
+
+
+def test_no_commits_no_lag() -> None:
+    assert lag.worst(table(LAG, [])) == {}
+
+
+few = st.integers(0, 3)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.sampled_from("tu"), few, few, few, st.none() | few.map(float)
+        )
+    )
+)
+def test_the_worst_lag_is_that_which_a_loop_would_find(
+    told: list[tuple[str, str, int, int, int, float | None]],
+) -> None:
+    rows = [
+        lag_row(name, topic, number, at, lag=records, lag_seconds=seconds)
+        for name, topic, number, at, records, seconds in told
+    ]
+    found = {}
+    for name in {row["group"] for row in rows}:
+        own = [row for row in rows if row["group"] == name]
+        aged = [row for row in own if row["lag_seconds"] is not None]
+        measure = "lag_seconds" if aged else "lag"
+        first = min(
+            aged or own,
+            key=lambda row: (-row[measure], row["at"], row["topic"], row["partition"]),  # noqa: B023
+        )
+        found[name] = Lag(
+            most=max(row["lag"] for row in own),
+            most_seconds=first["lag_seconds"],
+            most_at=first["at"],
+            most_topic=first["topic"],
+            most_partition=first["partition"],
+        )
+    assert lag.worst(table(LAG, rows)) == found
+
+
+def test_the_first_line_tells_what_it_cost_and_for_whom_it_works() -> None:
+    assert group(lag=behind(108.4)).first_line == (
+        "orders: 10 rebalances. Use static membership: 1 rebalance instead of 10. "
+        "Its partitions fell up to 108 s behind (orders-3, 2026-11-15 06:00:00Z). "
+        "The change works for the clients seen: Java."
+    )
+
+
+@pytest.mark.parametrize(
+    ("lagging", "cost"),
+    [
+        (behind(9.9), ""),
+        (behind(10.0), "Its partitions fell up to 10 s behind (orders-3, 2026-11-15 06:00:00Z)."),
+        (behind(None, 999), ""),
+        (
+            behind(None, 12_345),
+            "Its partitions fell up to 12,345 records behind (orders-3, 2026-11-15 06:00:00Z).",
+        ),
+    ],
+)
+def test_a_lag_that_is_usual_is_no_sentence(lagging: Lag, cost: str) -> None:
+    told = group(verdict="keep", headline="orders: 1 rebalance.", lag=lagging)
+    assert told.first_line == f"orders: 1 rebalance. {cost}".rstrip()
+
+
+@pytest.mark.parametrize(
+    ("libraries", "whom"),
+    [
+        ((), "The change works for Java's clients; which library these are could not be told."),
+        (("librdkafka",), "The change works for the clients seen: librdkafka."),
+        (("java", "kafka-streams"), "The change works for the clients seen: Java, Kafka Streams."),
+        (("of-tomorrow",), "The change works for the clients seen: of-tomorrow."),
+    ],
+)
+def test_for_whom_a_change_works(libraries: tuple[str, ...], whom: str) -> None:
+    assert group(libraries=libraries, headline="Use it.").first_line == f"Use it. {whom}"
+
+
+@pytest.mark.parametrize("verdict", ["keep", "cannot tell"])
+def test_where_nothing_is_to_change_it_works_for_nobody(verdict: str) -> None:
+    assert group(verdict=verdict, headline="orders: so.").first_line == "orders: so."
+
+
+def evidence_row() -> dict[str, Any]:
+    """A row of gold/evidence with little in it."""
+    counts = ("records", "commits", "generations", "rebalances", "logs", "lines", "samples")
+    lists = ("windows", "complete", "unread")
+    return {"demo": False} | dict.fromkeys(counts, 0) | {name: [] for name in lists}
+
+
+def polled_row(groups: list[str]) -> dict[str, Any]:
+    return {
+        "first": 5_000_000,
+        "last": None,
+        "every": 2.5,
+        "rounds": 3,
+        "groups": groups,
+        "gaps": [
+            {"begin": 1_000_000, "end": None, "why": "no answer"},
+            {"begin": 1_000_000, "end": 2_000_000, "why": "no answer"},
+        ],
+    }
+
+
+def test_times_in_the_evidence_are_milliseconds_however_deep_they_are() -> None:
+    row = evidence_row() | {
+        "first": 1000,
+        "until": 253_402_300_799_999,
+        "polled": polled_row(["b", "a"]),
+        "windows": [{"group": "a", "at": 7_000_000, "whole": True}],
+        "complete": [{"journal_partition": 3, "offset": 9, "at": 8_000_000}],
+        "lookups": {
+            "most": 9,
+            "made": 8,
+            "partitions": 7,
+            "partitions_left_out": ["t-1"],
+            "of_a_time_that_is_deleted": 2,
+            "not_to_be_had": {"no such topic": ["u"]},
+        },
+        "unread": [{"what": "records", "count": 2, "examples": ["one"]}],
+    }
+    found = evidence.read(table(EVIDENCE, [row]))
+    assert (found.first, found.last, found.until) == (1000, None, 253_402_300_799_999)
+    assert found.polled is not None
+    assert (found.polled["first"], found.polled["last"]) == (5000, None)
+    assert found.polled["gaps"][1] == {"begin": 1000, "end": 2000, "why": "no answer"}
+    assert found.windows == (("a", 7000, True),)
+    assert found.complete == ((3, 9, 8000),)
+    assert found.lookups is not None
+    assert found.lookups["not_to_be_had"] == {"no such topic": ["u"]}
+    assert found.unread == (("records", 2, ("one",)),)
+    assert found.cluster is None
+
+
+def test_evidence_is_one_row() -> None:
+    with pytest.raises(InputError, match=r"gold/evidence: it has 2 rows, not one"):
+        evidence.read(table(EVIDENCE, [evidence_row()] * 2))
+
+
+def known(**told: Any) -> Evidence:
+    row = evidence_row() | {"first": MORNING, "last": MORNING + 3_600_000, "records": 1} | told
+    return evidence.read(table(EVIDENCE, [row]))
+
+
+def lines(read: Evidence, *causes: tuple[str, Mark, int]) -> list[str]:
+    return basis.lines(Story(out="out", groups=(), evidence=read, causes=causes))
+
+
+FIRST = (
+    "evidence: 1 record from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; 0 commits, "
+    "0 generations, 0 rebalances"
+)
+NO_CAUSES = "causes: 0 stated by the broker's log, 0 inferred from the journal, 0 unknown"
+NO_LAG = (
+    "lag: not computed; --bootstrap-servers asks a cluster for log ends, --ends FILE gives samples"
+)
+
+
+def test_the_evidence_is_told_in_lines() -> None:
+    assert lines(known()) == [FIRST, NO_CAUSES, NO_LAG]
+
+
+def test_what_is_shown_is_said_where_it_is_not_all() -> None:
+    begin, end = "2026-11-15 06:00:00Z", "2026-11-15 06:00:01Z"
+    for told, shown in (
+        ({"since": MORNING}, f"shown: what happened from {begin} to the end"),
+        ({"until": MORNING}, f"shown: what happened from the beginning to {begin}"),
+        (
+            {"since": MORNING, "until": MORNING + 1000},
+            f"shown: what happened from {begin} to {end}",
+        ),
+    ):
+        assert lines(known(**told))[1] == shown
+
+
+def test_samples_are_told_of_with_their_gaps() -> None:
+    row = polled_row(["a"])
+    sampled = ("left", Mark.SAMPLED, 4)
+    assert lines(known(records=0, polled=row, samples=5), sampled) == [
+        "evidence: samples from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; 0 commits, "
+        "0 generations, 0 rebalances",
+        "sampled: 1 group in 3 rounds, every 2.5 s. A rebalance between two samples that ended "
+        "where it began is not seen; several are told of as one",
+        "gap: no samples from 1970-01-01 00:00:01Z to the end: no answer",
+        "gap: no samples from 1970-01-01 00:00:01Z to 1970-01-01 00:00:02Z: no answer",
+        "causes: 0 stated by the broker's log, 0 inferred from the journal, 4 seen in samples, "
+        "0 unknown",
+        "lag: between 5 samples of log ends",
+    ]
+
+
+def test_what_compaction_took_is_said() -> None:
+    windows = [{"group": name, "at": 0, "whole": name == "c"} for name in "abc"]
+    complete = [
+        {"journal_partition": number, "offset": number, "at": (MORNING + number) * 1000}
+        for number in (0, 1000, 2000)
+    ]
+    assert lines(known(windows=windows, complete=complete))[1:3] == [
+        "the journal is compacted: of 2 groups the beginning is missing; what is told of them is "
+        "complete from their first entry on",
+        "commits: all of them are there from 2026-11-15 06:00:02Z on; before, compaction took "
+        "some, so that lag and inferred causes rest on fewer",
+    ]
+
+
+CAUSES = (
+    ("left", Mark.STATED, 1_500),
+    ("unknown", Mark.INFERRED, 3),
+    ("joined", Mark.INFERRED, 2),
+    ("left", Mark.INFERRED, 1),
+)
+COUNTED = "causes: 1,500 stated by the broker's log, 3 inferred from the journal, 3 unknown"
+
+
+@pytest.mark.parametrize(
+    ("told", "hint"),
+    [
+        ({}, "; --server-log FILE would state them"),
+        ({"logs": 1}, "; the log that was given has no line about these groups"),
+        ({"logs": 1, "lines": 9}, ""),
+    ],
+)
+def test_how_causes_are_known(told: dict[str, int], hint: str) -> None:
+    assert lines(known(**told), *CAUSES)[1] == COUNTED + hint
+
+
+def lookups(**told: Any) -> dict[str, Any]:
+    row = {
+        "most": 9,
+        "made": 0,
+        "partitions": 0,
+        "partitions_left_out": [],
+        "of_a_time_that_is_deleted": 0,
+        "not_to_be_had": {},
+    }
+    return row | told
+
+
+CLUSTER = {
+    "bootstrap_servers": "host:9092",
+    "topic": "__consumer_offsets",
+    "partitions": 50,
+    "most_records": 7,
+    "bytes": 1,
+    "acls": [],
+}
+
+
+def test_what_lag_rests_on() -> None:
+    asked = lookups(made=1_000, partitions=1, of_a_time_that_is_deleted=1)
+    left_out = lookups(partitions_left_out=["t-1", "t-2"])
+    assert lines(known(cluster=CLUSTER, lookups=asked, samples=9))[2:] == [
+        "lag: by 1,000 look-ups of ends in 1 partition, as true as the timestamps of their records",
+        "lag: 1 look-up found nothing left of that time: retention has deleted it",
+    ]
+    assert lines(known(cluster=CLUSTER, lookups=left_out))[2:] == [
+        "lag: not computed; --lookups N asks a cluster for log ends, --ends FILE gives samples",
+        "lag: 2 partitions with commits not looked up: a larger --lookups N takes them in",
+    ]
+
+
+def test_a_cluster_without_a_journal() -> None:
+    bare = CLUSTER | {"partitions": 0}
+    assert lines(known(first=None, last=None, cluster=bare)) == [
+        "evidence: the cluster has no journal (__consumer_offsets): no group has ever been here"
+    ]
+    assert lines(known(first=None, last=None, cluster=CLUSTER)) == [
+        "evidence: the journal is empty"
+    ]
+
+
+def test_times_are_written_as_people_read_them() -> None:
+    assert moment(MORNING) == "2026-11-15 06:00:00Z"
+    assert moment(253_402_300_799_999) == "9999-12-31 23:59:59Z"
+    assert [span(seconds) for seconds in (0.2, 108.4, 120, 7_199, 7_200, 172_800, 1e9)] == [
+        "0 s",
+        "108 s",
+        "2 min",
+        "120 min",
+        "2 h",
+        "2 d",
+        "11,574 d",
+    ]
+
+
+def test_a_folder_without_tables_is_named(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(Unreachable) as said:
+        gold.read(str(out))
+    assert str(said.value) == f"{out}: no tables here; rota run --out {out} makes them"
+
+
+def test_tables_of_another_version_are_named(tmp_path: Path) -> None:
+    out = nothing(tmp_path)
+    file = out / "gold" / "evidence" / "part-0.parquet"
+    old = parquet.read_table(file).drop_columns(["demo"])
+    parquet.write_table(old, file)
+    with pytest.raises(InputError) as said:
+        gold.read(str(out))
+    assert str(said.value) == (
+        f"{out}: gold/evidence is not as this version of Rota writes it (it has no column demo); "
+        f"rota run --out {out} makes it anew"
+    )
+    file.unlink()
+    file.parent.rmdir()
+    with pytest.raises(InputError) as said:
+        gold.read(str(out))
+    assert str(said.value) == (
+        f"{out}: gold/evidence is not as this version of Rota writes it (it is not there); "
+        f"rota run --out {out} makes it anew"
+    )
+
+
+def test_a_table_that_is_damaged_is_named(tmp_path: Path) -> None:
+    out = nothing(tmp_path)
+    (out / "gold" / "lag" / "part-0.parquet").write_bytes(b"PAR1 is all there is of it, PAR1")
+    with pytest.raises(InputError, match=r"gold/lag is not as this version of Rota writes it"):
+        gold.read(str(out))
