@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docs.marked import replaced
+
 from rota.replay.migration import LIBRARIES, UNKNOWN, Library
 from rota.replay.policy import COOPERATIVE_STICKY
 

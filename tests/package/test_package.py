@@ -22,7 +22,7 @@ import rota
 ROOT = Path(__file__).parents[2]
 NAME = f"rota-{rota.__version__}"
 INFO = f"{NAME}.dist-info"
-DATA = {".json", ".css", ".js"}
+DATA = {".json", ".html", ".css", ".js"}
 """Of files beside modules that Rota reads while it runs."""
 PAGES = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "NOTICE", "Makefile"}
 FOLDERS = {"src", "tests", "bench", "docs", "examples"}
@@ -104,9 +104,7 @@ def test_the_sdist_has_sources_tests_and_pages_and_nothing_else(sdist: Path) -> 
     assert {f"src/{name}" for name in source_files(".py", *DATA)} <= {str(path) for path in found}
 
 
-def test_the_wheel_of_the_sdist_is_the_same_wheel(
-    sdist: Path, wheel: Path, tmp_path: Path
-) -> None:
+def test_the_wheel_of_the_sdist_is_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     built(tmp_path / NAME, tmp_path / "again", "--wheel")

@@ -4,7 +4,8 @@ Python blocks run in order in one namespace, and print what the ``output`` block
 In ``console`` blocks every line that starts with ``$ rota`` prints what follows it, and ``$ echo
 $?`` the exit code of the one before. Where a page talks to a broker, its commands run in order,
 with one of its own at the address it names. A ``yaml`` block is a workflow: what it runs of Rota
-passes. What else stands in blocks is in ``test_docs_commands.py``.
+passes. A ``json`` block is a case that can be planned, a ``toml`` block with topics a scenario that
+can be played. Command lines elsewhere are in ``test_docs_commands.py``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import contextlib
 import io
 import re
 import shlex
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -23,7 +26,7 @@ from rota.cli.main import main
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
 BROKER = "localhost:9092"
-BLOCK = re.compile(r"^```(python|output|console|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ECHO = "echo $?"
 pytest_plugins = ["pytester"]
 
@@ -62,10 +65,9 @@ def commands(page: Path) -> list[tuple[str, str]]:
 def sessions(page: Path) -> list[tuple[str, str, int | None]]:
     """Commands with what they print, and the exit code where the page asks for it."""
     found = commands(page)
-    followed = [*found[1:], ("", "")]
     return [
         (command, shown, int(code) if after == ECHO else None)
-        for (command, shown), (after, code) in zip(found, followed, strict=True)
+        for (command, shown), (after, code) in pairwise([*found, ("", "")])
         if command != ECHO
     ]
 
@@ -101,6 +103,24 @@ def test_console_blocks_talk_to_a_broker(
             main(shlex.split(command.replace(BROKER, broker.bootstrap_servers))[1:])
             printed = capsys.readouterr().out.replace(broker.bootstrap_servers, BROKER)
             assert [line.rstrip() for line in printed.splitlines()] == shown.splitlines(), command
+
+
+def of_kind(kind: str) -> list[str]:
+    return [text for page in PAGES for each, text in blocks(page) if each == kind]
+
+
+@pytest.mark.parametrize("case", of_kind("json"))
+def test_a_json_block_is_a_case_that_can_be_planned(case: str, tmp_path: Path) -> None:
+    file = tmp_path / "group.json"
+    file.write_text(case)
+    assert main(["plan", str(file), "--max-moves", "0"]) == 0
+
+
+@pytest.mark.parametrize("text", of_kind("toml"))
+def test_a_toml_block_is_valid_and_plays_if_it_is_a_scenario(text: str) -> None:
+    if "topics" in tomllib.loads(text):
+        played = rota.simulate(text)
+        assert (len(played.rebalances), played.failed) == (1, ())
 
 
 WORKFLOW = {"deploy/billing.json": "orders.json", "deploy/rollout.toml": "rolling-deploy.toml"}

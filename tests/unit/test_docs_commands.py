@@ -1,7 +1,7 @@
 """Every ``rota`` command line on any page is one that the real parsers take.
 
-Those in ``console`` blocks also run, and print what is shown (``test_docs.py``). The others are
-only parsed: ``PARSED`` says which those are, and why they do not run here.
+Those in ``console`` and ``yaml`` blocks also run (``test_docs.py``). The others are only parsed:
+``PARSED`` says which those are, and why they do not run here.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PARSED = {
     r"^rota run .*--bootstrap-servers ": "a cluster of one's own, and Spark; tests/spark has both",
     r"^rota run .*--segments ": "copied folders, and Spark; tests/spark has both",
     r"^rota report": "tables of a run; tests/unit/test_report_cli.py has some",
-    r"^rota broker": "it runs until it is stopped; tests/unit/test_broker_cli.py starts and stops it",
-    r"^rota groups |--bootstrap-servers kafka:9092": "a cluster with groups that run; tests/unit and tests/kafka",
+    r"^rota broker": "it runs until it is stopped; tests/unit/test_broker_cli.py does both",
+    r"^rota groups |--bootstrap-servers kafka:9092": "a cluster with groups; tests/unit, tests/kafka",
     r"^rota (consume|produce) ": "two clusters, or standard input; tests/unit has both",
     r"--strategy mine:": "a module of the reader's; tests/unit/test_cli_plan.py has one",
-    r"^rota plan group\.json ": "a file of the reader's; tests/unit/test_cli_plan.py has such files",
+    r"^rota plan group\.json ": "a file of the reader's; tests/unit/test_cli_plan.py has such",
     r"^rota simulate examples/": "`--help`'s own examples; docs/how-to/simulate.md runs the same",
     r"^rota plan --partitions ": "`--help`'s own examples; docs/how-to/plan.md runs the same",
 }
@@ -90,7 +90,7 @@ def lines(page: Path) -> Iterator[Line]:
                 continue
             for words in words_of(bare):
                 if words and words[0].rpartition("/")[2] == "rota":
-                    runs = kind == "console" and line.startswith("$ ")
+                    runs = kind == "yaml" or (kind == "console" and line.startswith("$ "))
                     given = tuple(word for word in words[1:] if word != "...")
                     yield Line(name, ("rota", *given), runs)
 
@@ -107,8 +107,9 @@ def test_there_are_command_lines_on_the_pages() -> None:
 def test_a_command_line_parses(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         parser(line.words[1]).parse_args(line.words[1:])
-    except SystemExit as end:
-        assert end.code == 0, f"{line.page}: {capsys.readouterr().err}"
+    except SystemExit as ended:
+        if ended.code:
+            pytest.fail(f"{line.page}: {capsys.readouterr().err}")
 
 
 @pytest.mark.parametrize("line", [line for line in LINES if not line.runs], ids=str)
@@ -128,7 +129,7 @@ def test_options_named_in_the_text_are_there(page: Path) -> None:
     for span in INLINE.findall(text):
         words = span.split()
         command = " ".join(words[1:3]) if " ".join(words[1:3]) in options else words[1]
-        assert command in {*options, "COMMAND", "--version"}, span
+        assert command in {*options, "COMMAND", "--help", "--version"}, span
         asked = set(re.findall(r"(?<= )--?[a-z][\w-]*", span))
         assert asked <= options.get(command, set()) | {"--help", "--version"}, span
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from docs import generate_commands, generate_layers
+from docs import generate_commands, generate_layers, generate_libraries
 
 from rota import __version__
 from rota.cli.main import COMMANDS, main
@@ -80,6 +80,19 @@ def test_the_drawing_has_every_package_once_and_marks_the_core() -> None:
 def test_a_page_without_the_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="layers"):
         generate_layers.drawn("# A page\n")
+
+
+def test_the_architecture_names_every_module_of_the_report() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = text.partition("\n## The report\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
+    there = {path.stem for path in (ROOT / "src" / "rota" / "report").glob("*.py")}
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == there - {"__init__"}
+
+
+def test_the_page_of_migrations_has_the_libraries_that_advice_knows() -> None:
+    text = generate_libraries.PAGE.read_text(encoding="utf-8")
+    assert generate_libraries.page(text) == text
 
 
 def test_every_page_is_in_the_index() -> None:
