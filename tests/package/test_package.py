@@ -33,8 +33,8 @@ REFUSED = {".venv", "__pycache__", ".java", ".go", ".clients", ".hypothesis", "r
 
 def built(source: Path, out: Path, *kinds: str) -> None:
     """As ``make dist`` does, with the hatchling of this environment."""
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, *kinds, source]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), *kinds]
+    subprocess.run([*command, str(source)], check=True, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ class Empty:
         self.bin = folder / ("Scripts" if os.name == "nt" else "bin")
 
     def install(self, what: str) -> None:
-        pip = [self.bin / "python", "-m", "pip", "install", "--quiet", what]
+        pip = [str(self.bin / "python"), "-m", "pip", "install", "--quiet", what]
         done = subprocess.run(pip, capture_output=True, text=True, check=False)
         if "No matching distribution" in done.stderr or "ConnectionError" in done.stderr:
             pytest.skip(f"no package index to install from: {done.stderr.splitlines()[-1]}")
@@ -164,7 +164,7 @@ def test_the_wheel_alone_simulates(alone: Empty) -> None:
 
 
 def test_the_wheel_alone_says_what_a_command_lacks(alone: Empty) -> None:
-    line = [alone.bin / "rota", "run", "--demo"]
+    line = [str(alone.bin / "rota"), "run", "--demo"]
     done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=alone.folder)
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1

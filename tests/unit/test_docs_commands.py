@@ -1,14 +1,16 @@
 """Every ``rota`` command line on any page is one that the real parsers take.
 
-Those in ``console`` and ``yaml`` blocks also run (``test_docs.py``). The others are only parsed:
-``PARSED`` says which those are, and why they do not run here.
+Those in ``console`` and ``yaml`` blocks also run (``test_docs.py``), plans and simulations without a
+cluster run here. The others are only parsed: ``PARSED`` says which those are, and why.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ from pathlib import Path
 import pytest
 from docs import generate_commands
 
-from rota.cli.main import COMMANDS, parser
+from rota.cli.main import COMMANDS, main, parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -31,12 +33,9 @@ PARSED = {
     r"^rota run .*--segments ": "copied folders, and Spark; tests/spark has both",
     r"^rota report": "tables of a run; tests/unit/test_report_cli.py has some",
     r"^rota broker": "it runs until it is stopped; tests/unit/test_broker_cli.py does both",
-    r"^rota groups |--bootstrap-servers kafka:9092": "a cluster with groups; tests/unit, tests/kafka",
+    r"^rota groups ": "a cluster with groups; docs/how-to/groups.md runs them with a broker",
+    r"^rota plan .*--group ": "a cluster with a group that runs; tests/unit/test_live_plan.py",
     r"^rota (consume|produce) ": "two clusters, or standard input; tests/unit has both",
-    r"--strategy mine:": "a module of the reader's; tests/unit/test_cli_plan.py has one",
-    r"^rota plan group\.json ": "a file of the reader's; tests/unit/test_cli_plan.py has such",
-    r"^rota simulate examples/": "`--help`'s own examples; docs/how-to/simulate.md runs the same",
-    r"^rota plan --partitions ": "`--help`'s own examples; docs/how-to/plan.md runs the same",
 }
 """What is only parsed: a pattern of the command line, and the reason."""
 KINDS = {"", "console", "sh", "text", "yaml", "output", "python", "json", "toml", "sql", "mermaid"}
@@ -52,10 +51,16 @@ class Line:
 
     page: str
     words: tuple[str, ...]
-    runs: bool
+    shown: bool
+    """What it prints is on the page, too."""
 
     def __str__(self) -> str:
         return " ".join(self.words)
+
+    @property
+    def needs_nothing(self) -> bool:
+        """No cluster, no minutes."""
+        return self.words[1] in {"plan", "simulate"} and "--group" not in self.words
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
@@ -90,12 +95,14 @@ def lines(page: Path) -> Iterator[Line]:
                 continue
             for words in words_of(bare):
                 if words and words[0].rpartition("/")[2] == "rota":
-                    runs = kind == "yaml" or (kind == "console" and line.startswith("$ "))
+                    shown = kind == "yaml" or (kind == "console" and line.startswith("$ "))
                     given = tuple(word for word in words[1:] if word != "...")
-                    yield Line(name, ("rota", *given), runs)
+                    yield Line(name, ("rota", *given), shown)
 
 
 LINES = [line for page in PAGES for line in lines(page)]
+RUN = list(dict.fromkeys(line for line in LINES if line.needs_nothing and not line.shown))
+ONLY_PARSED = [line for line in LINES if not line.shown and not line.needs_nothing]
 
 
 def test_there_are_command_lines_on_the_pages() -> None:
@@ -112,14 +119,40 @@ def test_a_command_line_parses(line: Line, capsys: pytest.CaptureFixture[str]) -
             pytest.fail(f"{line.page}: {capsys.readouterr().err}")
 
 
-@pytest.mark.parametrize("line", [line for line in LINES if not line.runs], ids=str)
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A reader's folder: the examples, a group of three in ``group.json``, and ``mine.py`` with the
+    strategy of docs/how-to/custom-strategy.md.
+    """
+    members = [{"id": f"C{number}", "topics": ["orders"]} for number in range(3)]
+    group = {"partitions": {"orders": 12}, "members": members}
+    (tmp_path / "group.json").write_text(json.dumps(group))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    page = ROOT / "docs" / "how-to" / "custom-strategy.md"
+    strategy = next(text for kind, text in blocks(page) if kind == "python")
+    (tmp_path / "mine.py").write_text(f"{strategy}\n\nMyAssignor = Random\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", RUN, ids=str)
+def test_a_plan_or_a_simulation_runs(
+    line: Line, workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.words[1:]) == 0, capsys.readouterr().err
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", ONLY_PARSED, ids=str)
 def test_what_does_not_run_is_on_the_list_with_its_reason(line: Line) -> None:
     assert [reason for pattern, reason in PARSED.items() if re.search(pattern, str(line))]
 
 
 @pytest.mark.parametrize("pattern", PARSED)
 def test_the_list_has_nothing_that_is_not_there(pattern: str) -> None:
-    assert [line for line in LINES if not line.runs and re.search(pattern, str(line))]
+    assert [line for line in ONLY_PARSED if re.search(pattern, str(line))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -152,7 +185,7 @@ def test_every_block_is_of_a_kind_that_a_test_knows(page: Path) -> None:
     assert {kind.split(" ")[0] for kind, _ in FENCE.findall(page.read_text())} <= KINDS
 
 
-def test_an_option_that_is_not_there_is_found(tmp_path: Path) -> None:
+def test_an_option_that_is_not_there_is_found() -> None:
     line = "rota plan group.json --ad 1 | jq .moved && rota groups list --sate Stable"
     found = list(words_of(line))
     assert found[0][:2] == ("rota", "plan")
