@@ -76,15 +76,15 @@ class Tables:
         names = sorted(self.table(ADVICE).column("group").to_pylist())
         lags = self.table(LAG).num_rows
         polled = {
-            "first": _micro(first or MORNING),
-            "last": _micro(last or MORNING),
+            "first": first or MORNING,
+            "last": last or MORNING,
             "every": 30.0,
             "rounds": 120,
             "groups": names[:3],
             "gaps": [
                 {
-                    "begin": _micro((first or MORNING) + MINUTE),
-                    "end": _micro((first or MORNING) + 2 * MINUTE),
+                    "begin": (first or MORNING) + MINUTE,
+                    "end": (first or MORNING) + 2 * MINUTE,
                     "why": "the broker did not answer",
                 }
             ],
@@ -108,20 +108,15 @@ class Tables:
             "windows": [
                 {
                     "group": name,
-                    "at": _micro(first or MORNING),
+                    "at": first or MORNING,
                     "whole": name not in run.partial,
                 }
                 for name in names
             ],
-            "complete": [{"journal_partition": 0, "offset": 0, "at": _micro(first or MORNING)}],
+            "complete": [{"journal_partition": 0, "offset": 0, "at": first or MORNING}],
             "unread": [
                 {"what": what, "count": count, "examples": list(examples)}
                 for what, count, examples in run.unread
             ],
         }
         return schema.batch(EVIDENCE, [row])
-
-
-def _micro(milliseconds: int) -> int:
-    """A time inside a struct."""
-    return milliseconds * 1_000

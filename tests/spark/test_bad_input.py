@@ -23,7 +23,9 @@ from rota.formats import journal
 from rota.model.entry import Entry, GroupForgotten, OffsetForgotten
 from rota.pipeline.evidence import Evidence
 from rota.pipeline.summary import Summary
-from rota.tables import TABLES, Table
+from rota.report import gold
+from rota.report.story import tell
+from rota.tables import EVIDENCE, TABLES, Table
 from tests.spark.journal_folder import START, Raw, batch_of, commit, member, saved, write
 from tests.spark.played import ran
 
@@ -183,7 +185,15 @@ def test_what_cannot_be_decoded_is_kept_and_counted(done: Summary) -> None:
 
 
 def test_records_of_kinds_that_are_not_read_are_named(done: Summary) -> None:
-    assert unread(done, "not decoded") == (2, "ShareGroupMetadata 1, unknown 1")
+    for name in ("ShareGroupMetadata", "unknown"):
+        assert unread(done, f"a kind that is not decoded ({name})") == (1, "")
+
+
+def test_the_account_tells_what_could_not_be_read(done: Summary) -> None:
+    (row,) = rows(done, "gold/evidence")
+    assert [(one["what"], one["count"], one["examples"]) for one in row["unread"]] == [
+        (one.what, one.count, list(one.examples)) for one in done.unread
+    ]
 
 
 def test_a_good_record_among_bad_ones_is_read(done: Summary) -> None:
@@ -278,11 +288,12 @@ def test_a_mad_clock_does_not_hide_the_verdicts(done: Summary) -> None:
 
 
 def test_what_was_found_can_be_printed(done: Summary, capsys: pytest.CaptureFixture[str]) -> None:
-    print_summary(done, demo=False)
+    story, page = tell(gold.read(done.out)), Path(done.out, "report.html")
+    print_summary(story, page)
     shown = capsys.readouterr().out
     assert "\x1b" not in shown, "no name reaches the terminal's controls"
-    assert "no batch (zeros)" in shown
-    assert json.loads(json.dumps(as_json(done, demo=False)))["groups"]
+    assert "no batch (zeros)" in " ".join(shown.split())
+    assert json.loads(json.dumps(as_json(story, page)))["groups"]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -351,4 +362,7 @@ def test_a_journal_with_nothing_in_it_gives_empty_tables(
     empty = ran(spark, Evidence(segments=(str(tmp_path),)), tmp_path / "out")
     assert empty.summary.records == 0
     for table in TABLES:
-        assert not empty.rows(table)
+        if table is not EVIDENCE:
+            assert not empty.rows(table)
+    (row,) = empty.rows(EVIDENCE)
+    assert (row["records"], row["first"], row["windows"]) == (0, None, [])

@@ -167,12 +167,16 @@ def test_the_command_is_killed_and_ended(
         with command(broker, out) as running:
             assert running.stdout is not None
             told = json.loads(running.stdout.readline())
-            assert set(told) == {"at", "seconds", "records", "groups", "rebalances", "unread"}
+            counts = {"records", "groups", "rebalances", "happened", "unread"}
+            assert set(told) == {"at", "seconds"} | counts
             until(lambda: caught_up(out, cluster))
             running.send_signal(signal.SIGINT)
-            _, said = running.communicate()
+            printed, said = running.communicate()
             assert running.returncode == 130, said
             assert "Traceback" not in said
+            page = out / "report.html"
+            assert json.loads(printed.splitlines()[-1])["page"] == str(page)
+            assert page.exists()
         given = (str(samples(out, tmp_path / "ends.jsonl")),)
         once = ran(spark, Evidence(cluster=cluster, ends=given), tmp_path / "once")
         assert everything(out) == everything(once.out)

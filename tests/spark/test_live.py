@@ -24,8 +24,10 @@ from rota.pipeline.demo import Day, served, write_day
 from rota.pipeline.evidence import Evidence, Options
 from rota.pipeline.run import run
 from rota.pipeline.stage import Stage
+from rota.report import gold
+from rota.report.story import tell
 from rota.sim.shop import PLANS
-from rota.tables import JOURNAL, LAG, OWNERSHIP, REBALANCES
+from rota.tables import EVIDENCE, JOURNAL, LAG, OWNERSHIP, REBALANCES
 from tests.spark.played import Quiet, Ran, everything, ran, write_segment
 from tests.spark.test_evidence import compacted
 from tests.unit.recorded_segment import journal_segments
@@ -63,7 +65,7 @@ def test_a_live_cluster_gives_the_same_tables(
     whole = dict(found.summary.complete)
     assert whole == from_folders.summary.complete
     assert any(edge.offset for edge in whole.values()), "of the compacted one not all is there"
-    shown = as_json(found.summary, demo=False)["cluster"]
+    shown = as_json(tell(gold.read(str(tmp_path))), tmp_path / "report.html")["cluster"]
     assert shown["partitions"] == 50
     assert shown["most_records"] >= found.summary.records
     assert shown["lookups"]["made"] == 0, "none of the topics is there"
@@ -147,8 +149,10 @@ def test_a_cluster_without_groups(
     with rota.Broker() as broker:
         settings = {"bootstrap.servers": broker.bootstrap_servers}
         empty = ran(spark, Evidence(cluster=Cluster(settings=settings, lookups=10)), tmp_path)
-    assert not any(everything(tmp_path).values())
-    print_summary(empty.summary, demo=False)
+    assert [name for name, rows in everything(tmp_path).items() if rows] == [EVIDENCE.name]
+    (row,) = empty.rows(EVIDENCE)
+    assert (row["records"], row["cluster"]["partitions"]) == (0, 0)
+    print_summary(tell(gold.read(str(empty.out))), tmp_path / "report.html")
     assert "no group has ever been here" in capsys.readouterr().out
 
 

@@ -34,7 +34,7 @@ from rota.pipeline import lookup
 from rota.pipeline.cluster import Cluster, asked, look
 from rota.pipeline.evidence import Evidence
 from rota.pipeline.lookup import Plan
-from rota.tables import ENDS, LAG, OWNERSHIP, REBALANCES, STATUS, TABLES
+from rota.tables import ENDS, EVIDENCE, LAG, OWNERSHIP, REBALANCES, STATUS, TABLES
 from tests.java import launcher
 from tests.java.broker import Broker
 from tests.java.launcher import Unavailable
@@ -337,4 +337,7 @@ def test_its_folders_give_the_same_tables(
     folders = (str(scene.folder / "data"),)
     ran(spark, Evidence(segments=folders, server_logs=(str(scene.log),)), tmp_path)
     same = [table for table in TABLES if table not in {ENDS, LAG, STATUS}]
-    assert everything(tmp_path, same) == everything(live.out, same)
+    found, wanted = everything(tmp_path, same), everything(live.out, same)
+    for (row,) in (found[EVIDENCE.name], wanted[EVIDENCE.name]):
+        del row["samples"]
+    assert found == wanted

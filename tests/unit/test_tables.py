@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from docs import generate_tables
 
-from rota.replay.fact import Advice, Generation, Ownership, WhatIf
+from rota.replay.fact import Advice, Advised, Generation, Ownership, WhatIf
 from rota.replay.verdict import Status
-from rota.tables import ADVICE, GENERATIONS, OWNERSHIP, STATUS, TABLES, WHATIF, Table
+from rota.tables import ADVICE, ADVISED, GENERATIONS, OWNERSHIP, STATUS, TABLES, WHATIF, Table
 
 PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
 
@@ -37,6 +37,7 @@ def test_a_table_says_what_it_holds(table: Table) -> None:
         (Status, STATUS),
         (WhatIf, WHATIF),
         (Advice, ADVICE),
+        (Advised, ADVISED),
     ],
     ids=lambda value: getattr(value, "name", None) or value.__name__,
 )

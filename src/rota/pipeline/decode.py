@@ -18,9 +18,10 @@ from rota.formats.journal import column as journal_column
 from rota.formats.journal.column import Entries, Slices
 from rota.model.entry import NO_TIMESTAMP, Foreign, OffsetCommitted, OffsetForgotten
 from rota.model.offset import NO_EPOCH
-from rota.pipeline import column, generation, schema
+from rota.pipeline import column, generation, schema, unread
 from rota.pipeline.bygroup import by_key, spread
 from rota.pipeline.ingest import GROUP, OFFSET
+from rota.pipeline.unread import Unread
 from rota.replay import timeline
 from rota.replay.fact import Generation, Ownership, Written
 from rota.tables import COMMITS, GENERATIONS, OWNERSHIP
@@ -209,6 +210,20 @@ def read_timeline(
         yield _timeline_batch(len(records.foreign), counted)
     if records.problems:
         yield _timeline_batch(len(records.problems), _transposed(records.problems))
+
+
+def not_read(parts: Iterable[pa.RecordBatch]) -> list[Unread]:
+    """Which records of groups are not read."""
+    records = _Records(parts)
+    for _ in records:
+        pass
+    found = unread.foreign(records.foreign)
+    if records.problems:
+        examples = [unread.place(*problem.values()) for problem in records.problems[: unread.SHOWN]]
+        found.append(
+            Unread(what=unread.GROUPS, count=len(records.problems), examples=tuple(examples))
+        )
+    return found
 
 
 class _Records:

@@ -145,6 +145,10 @@ class Layers:
         path.unlink(missing_ok=True)  # it may be a link: others read what it leads to
         parquet.write_table(rows.cast(self._schema), path, compression="zstd")
 
+    def count(self) -> int:
+        """How many rows there are."""
+        return sum(parquet.read_metadata(path).num_rows for path in self._folder.iterdir())
+
     def has(self, name: str) -> bool:
         """Whether there is a file of its own of that name."""
         return (self._folder / f"{name}.parquet").exists()

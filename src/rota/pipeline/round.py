@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +28,8 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
 
-from rota.pipeline import decode, ingest, schema, segment, touched
+from rota.pipeline import account, decode, ingest, schema, segment, touched, unread
+from rota.pipeline.account import Growth
 from rota.pipeline.cluster import Live
 from rota.pipeline.evidence import Evidence, Found, Given, Options
 from rota.pipeline.ingest import GROUP
@@ -36,11 +37,23 @@ from rota.pipeline.lagging import Lagging, New
 from rota.pipeline.layer import by_bucket
 from rota.pipeline.redact import Redaction
 from rota.pipeline.sampling import Sampling
+from rota.pipeline.segment import Edge
 from rota.pipeline.stage import Progress
 from rota.pipeline.stages import Stages
 from rota.pipeline.store import WORK, Shelf, Store, failures
 from rota.pipeline.touched import STATE, Known, Read, Touched
-from rota.tables import COMMITS, ENDS, JOURNAL, LAG, SERVERLOG, TABLES
+from rota.pipeline.unread import Unread
+from rota.tables import (
+    COMMITS,
+    ENDS,
+    EVIDENCE,
+    GENERATIONS,
+    JOURNAL,
+    LAG,
+    REBALANCES,
+    SERVERLOG,
+    TABLES,
+)
 
 SMALL = 500_000
 """So many new records are done in this process."""
@@ -51,6 +64,14 @@ _WIDE = f"{schema.ddl(JOURNAL)}, file string, problem string, wanted boolean"
 _NAME = f"coalesce(make_valid_utf8(cast({GROUP} as string)), '') `group`"
 
 
+COUNTED = {
+    "records": JOURNAL,
+    "commits": COMMITS,
+    "generations": GENERATIONS,
+    "rebalances": REBALANCES,
+    "samples": ENDS,
+}
+"""Columns of gold/evidence that count the rows of a table."""
 COLUMNS = zlib.crc32(" ".join(schema.ddl(table) for table in TABLES).encode())
 
 
@@ -155,16 +176,13 @@ class Rounds:
             if new is None:
                 done, mark = self._whole(tables, mark)
             else:
-                done, mark = self._part(tables, mark, *new)
+                done, mark = self._part(tables, mark, new, self._bad(counts))
             mark.write(tables.path)
             tables.publish()
         self._mark = mark
         self._shelf.sweep()
         seconds = time.monotonic() - began
-        unread = done.unread + counts["bad"]
-        self._listener.round(
-            replace(done, seconds=seconds, records=counts["records"], unread=unread)
-        )
+        self._listener.round(replace(done, seconds=seconds, records=counts["records"]))
 
     def _read(self, frame: DataFrame, tables: Store) -> dict[str, Any]:
         """Writes new records down, once, for whoever works with them."""
@@ -177,13 +195,18 @@ class Rounds:
             # other groups' records may name topics
             fn.count(fn.when(good, 1) if not self._options.groups else fn.lit(1)).alias("every"),
             fn.count(fn.when(good, 1)).alias("records"),
-            fn.count("problem").alias("bad"),
+            *(count.alias(name) for name, count in unread.counting("file").items()),
             fn.max(fn.when(good, fn.unix_millis("at"))).alias("last"),
         )
         rows.write.parquet(str(_new(tables)))
         return dict(found.get)
 
-    def _small(self, tables: Store, counts: Mapping[str, Any]) -> tuple[pa.Table, Read] | None:
+    def _bad(self, counts: Mapping[str, Any]) -> list[Unread]:
+        """What :func:`rota.pipeline.unread.counting` has counted."""
+        what = unread.BATCHES if self._redaction is None else unread.BATCHES_REDACTED
+        return unread.counted(what, counts)
+
+    def _small(self, tables: Store, counts: Mapping[str, Any]) -> _Few | None:
         """The new records, if they are few and of few groups."""
         if self._mark.batch < 0 or counts["every"] > SMALL:
             return None
@@ -196,7 +219,7 @@ class Rounds:
         wanted = every.filter(rows.column("wanted"))
         others = every if self._options.groups else None
         read = touched.read(wanted, self._memory.known.pending, others)
-        return None if len(read.groups) > FEW else (wanted, read)
+        return None if len(read.groups) > FEW else _Few(wanted, read, _edges(every))
 
     def _shown(self) -> Store:
         found = self._shelf.open()
@@ -213,8 +236,9 @@ class Rounds:
         )
         return _Memory(known, Lagging.load(tables, self._mark.last))
 
-    def _part(self, tables: Store, mark: Mark, journal: pa.Table, read: Read) -> tuple[Round, Mark]:
+    def _part(self, tables: Store, mark: Mark, new: _Few, bad: list[Unread]) -> tuple[Round, Mark]:
         """A small round."""
+        journal, read, edges = new
         memory = self._memory
         assert memory is not None, "a small round has looked at it"
         old = self._shown()
@@ -224,12 +248,21 @@ class Rounds:
         tables.layers(JOURNAL).append(journal)
         told = Touched(tables, memory.known, mark.since).take(read)
         samples = self._sampling.samples(memory.known, memory.lagging)
-        new = New(commits=read.commits, changed=told.groups, samples=samples, last=mark.last)
-        memory.lagging.round(tables, memory.known, new, mark.since)
+        lags = New(commits=read.commits, changed=told.groups, samples=samples, last=mark.last)
+        memory.lagging.round(tables, memory.known, lags, mark.since)
         for table in (JOURNAL, COMMITS, ENDS, LAG):
             tables.layers(table).settle(bucketed=table in {COMMITS, LAG})
         touched.entries(tables).settle(bucketed=True)
         self._save(tables, memory.known.names, memory.known.pending)
+        problems = [*bad, *read.unread]
+        growth = Growth(
+            times=schema.milliseconds(journal.column("at")).to_pylist(),
+            counts={name: tables.layers(table).count() for name, table in COUNTED.items()},
+            windows=told.windows,
+            edges=edges,
+            unread=problems,
+        )
+        tables.put(EVIDENCE, account.grown(old.row(EVIDENCE), growth))
         seen = read.groups | set(pc.unique(read.commits.column("group")).to_pylist())
         done = Round(
             seconds=0.0,
@@ -237,7 +270,7 @@ class Rounds:
             groups=len(seen),
             rebalances=len(told.happened),
             happened=told.happened,
-            unread=read.problems + told.problems,
+            unread=sum(one.count for one in problems),
         )
         return done, replace(mark, rebalances=mark.rebalances + len(told.happened))
 
@@ -260,6 +293,7 @@ class Rounds:
         found = Found(segments=segment.find(()), live=self._live, given=given)
         stages = Stages(spark, tables, self._options, self._listener, found)
         stages.compute(evidence)
+        unread = self._account(tables)
         self._save_whole(tables, stages.names)
         self._memory = None
         summary = stages.summary
@@ -268,9 +302,23 @@ class Rounds:
             records=0,
             groups=len({group for group, _, _ in summary.windows}),
             rebalances=max(summary.rebalances - mark.rebalances, 0),
-            unread=sum(unread.count for unread in summary.unread),
+            unread=unread,
         )
         return done, replace(mark, rebalances=summary.rebalances)
+
+    def _account(self, tables: Store) -> int:
+        """Adds what earlier rounds have read to the account of a whole one; how many records more
+        there are that could not be read.
+        """
+        row = tables.row(EVIDENCE)
+        before = 0
+        if self._mark.batch >= 0:
+            old = self._shown().row(EVIDENCE)
+            row = account.continued(old, row)
+            tables.put(EVIDENCE, row)
+            before = sum(one.count for one in account.unread(old))
+        now = sum(one.count for one in account.unread(row))
+        return max(now - before, 0)
 
     def _save_whole(self, tables: Store, names: Mapping[bytes, str]) -> None:
         journal = tables.read(self._spark, JOURNAL)
@@ -285,6 +333,28 @@ class Rounds:
         told = {topic_id.hex(): topic for topic_id, topic in sorted(names.items())}
         (state / "names.json").write_text(json.dumps(told), encoding="utf-8")
         parquet.write_table(pending, state / "pending.parquet")
+
+
+class _Few(NamedTuple):
+    """What is new, where it is little."""
+
+    journal: pa.Table
+    read: Read
+    edges: dict[int, Edge]
+    """The first record of each partition of the journal."""
+
+
+def _edges(rows: pa.Table) -> dict[int, Edge]:
+    ordered = rows.sort_by([("journal_partition", "ascending"), ("journal_offset", "ascending")])
+    columns = (
+        ordered.column("journal_partition"),
+        ordered.column("journal_offset"),
+        schema.milliseconds(ordered.column("at")),
+    )
+    found: dict[int, Edge] = {}
+    for partition, offset, at in zip(*(each.to_pylist() for each in columns), strict=True):
+        found.setdefault(partition, Edge(offset, at))
+    return found
 
 
 def _new(tables: Store) -> Path:

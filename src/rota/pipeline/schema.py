@@ -28,6 +28,7 @@ _SIMPLE = {
 }
 _NESTED = re.compile(r"(array|map|struct)<(.*)>", re.DOTALL)
 _MICROSECONDS = 1_000
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 
 
 def ddl(table: Table) -> str:
@@ -83,11 +84,6 @@ def batch(table: Table, rows: Iterable[Row]) -> pa.RecordBatch:
     )
 
 
-def fact_row(table: Table, fact: object) -> dict[str, Any]:
-    """A fact whose fields are a table's columns, as a row of it."""
-    return {column.name: getattr(fact, column.name) for column in table.columns}
-
-
 def fact_batch(table: Table, facts: Sequence[object]) -> pa.RecordBatch:
     """Facts whose fields are a table's columns, as rows of it."""
     return pa.record_batch(
@@ -102,7 +98,27 @@ def array(column: Column, values: list[Any]) -> pa.Array:
     if kind == TIME:
         values = [None if value is None else value * _MICROSECONDS for value in values]
         return pa.array(values, pa.int64()).cast(kind)
-    return pa.array(values, kind)
+    return pa.array(values, _with_times(kind, _MILLISECONDS)).cast(kind)
+
+
+def rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows as Python's values; times are milliseconds."""
+    for time in (_MILLISECONDS, pa.int64()):
+        fields = [(each.name, _with_times(each.type, time)) for each in table.schema]
+        table = table.cast(pa.schema(fields), safe=False)
+    found: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
+    return found
+
+
+def _with_times(kind: pa.DataType, time: pa.DataType) -> pa.DataType:
+    """A type with another one for the times in it."""
+    if pa.types.is_timestamp(kind):
+        return time
+    if pa.types.is_list(kind):
+        return pa.list_(_with_times(kind.value_type, time))
+    if pa.types.is_struct(kind):
+        return pa.struct([(each.name, _with_times(each.type, time)) for each in kind])
+    return kind
 
 
 def one_of(kinds: Mapping[str, str], name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -119,4 +135,4 @@ def one_of(kinds: Mapping[str, str], name: str, rows: pa.RecordBatch) -> pa.Reco
 
 def milliseconds(column: pa.Array) -> pa.Array:
     """Times as numbers: milliseconds since 1970."""
-    return column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+    return column.cast(_MILLISECONDS, safe=False).cast(pa.int64())

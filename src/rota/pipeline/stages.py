@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from rota.errors import InputError
 from rota.pipeline import (
+    account,
     decode,
     ingest,
     lag,
     lookup,
     rebalance,
     sample,
+    unread,
     whatif,
 )
 from rota.pipeline.cluster import Cluster
@@ -26,12 +28,14 @@ from rota.pipeline.sample import Sampled
 from rota.pipeline.segment import Segments
 from rota.pipeline.stage import Progress, Stage, stage
 from rota.pipeline.store import Store
-from rota.pipeline.summary import Summary, Unread
+from rota.pipeline.summary import Summary
+from rota.pipeline.unread import SHOWN, Unread
 from rota.replay.lag import REACH
 from rota.tables import (
     ADVICE,
     COMMITS,
     ENDS,
+    EVIDENCE,
     GENERATIONS,
     JOURNAL,
     LAG,
@@ -40,11 +44,7 @@ from rota.tables import (
     SAMPLES,
     SERVERLOG,
     STATUS,
-    WHATIF,
 )
-
-SHOWN = 20
-"""Examples of each thing that could not be read."""
 
 
 class Stages:
@@ -98,6 +98,7 @@ class Stages:
         self._rebalances()
         self._lag()
         self._whatif()
+        self._tables.put(EVIDENCE, account.account(self.summary, evidence))
 
     def _is_empty(self) -> bool:
         summary = self.summary
@@ -117,7 +118,7 @@ class Stages:
                 lines = self._within(ingest.once_each(lines))
                 counted = self._tables.write(SERVERLOG, lines, **counts)
                 summary.lines, summary.logs = counted["rows"], len(evidence.server_logs)
-                self._strange("log lines about a group, but not understood", counted)
+                self._strange(unread.LINES, counted)
             else:
                 self._tables.write_nothing(SERVERLOG)
             note.append(f"{summary.lines:,} lines about groups")
@@ -150,7 +151,7 @@ class Stages:
             counts = {"times": fn.sum("times"), "first": fn.min("problem")}
             counted = tables.write(ENDS, samples, **counts)
             summary.samples = counted["rows"]
-            self._strange("lines that are no samples of ends", counted)
+            self._strange(unread.ENDS, counted)
             note.append(f"{summary.samples:,} samples")
 
     def _look_up(self, asked: Cluster) -> Looked:
@@ -187,7 +188,7 @@ class Stages:
                 wanted,
                 first=fn.min(fn.unix_millis("at")),
                 last=fn.max(fn.unix_millis("at")),
-                **_bad("file"),
+                **unread.counting("file"),
             )
             summary = self.summary
             summary.records = counts["rows"]
@@ -196,10 +197,8 @@ class Stages:
                 times += [summary.polled.first, summary.polled.last]
             known = [at for at in times if at is not None]
             summary.first, summary.last = min(known, default=None), max(known, default=None)
-            what = "damaged batches"
-            if self._redaction is not None:
-                what += ", and records that could not be redacted"
-            self._problems(what, counts)
+            what = unread.BATCHES if self._redaction is None else unread.BATCHES_REDACTED
+            self.summary.unread += unread.counted(what, counts)
             self._complete()
             note.append(f"{summary.records:,} records")
 
@@ -223,12 +222,14 @@ class Stages:
         """From where on all records are there: folders tell by their batches, a cluster by what was
         read.
         """
-        if self._live is None or self._given is not None:
+        if self._live is None:
             return
         rows = self._whole
         if rows is None:
             rows = self._tables.read(self._spark, JOURNAL)
-        self.summary.complete = ingest.complete(rows, self._live.ends)
+        # who gives the records tells how far they go
+        ends = self._live.ends if self._given is None else {}
+        self.summary.complete = ingest.complete(rows, ends)
 
     def _commits(self, counting: DataFrame) -> None:
         with stage(self._progress, Stage.COMMITS) as note:
@@ -237,9 +238,9 @@ class Stages:
             if self._sampled is not None:
                 sampled = self._sampled.commits(self._besides(counting))
                 found = found.unionByName(sampled, allowMissingColumns=True)
-            counts = self._tables.write(COMMITS, found, **_bad(place))
+            counts = self._tables.write(COMMITS, found, **unread.counting(place))
             self.summary.commits = counts["rows"]
-            self._problems("records of offsets", counts)
+            self.summary.unread += unread.counted(unread.OFFSETS, counts)
             note.append(f"{self.summary.commits:,} commits")
 
     def _groups(self, counting: DataFrame) -> None:
@@ -282,16 +283,14 @@ class Stages:
         bad = rest.where("problem is not null")
         number = bad.count()
         if number:
-            self._unread("records of groups", number, _places(bad))
+            self._unread(unread.GROUPS, number, _places(bad))
         told = rest.where("problem is null")
         rows = told.withColumn("complete_from", fn.unix_millis("complete_from")).collect()
         foreign: dict[str, int] = {}
         for row in rows:
             if row.foreign is not None:
                 foreign[row.foreign] = foreign.get(row.foreign, 0) + row.records
-        if foreign:
-            named = ", ".join(f"{name} {count:,}" for name, count in sorted(foreign.items()))
-            self._unread("records of kinds that are not decoded", sum(foreign.values()), [named])
+        self.summary.unread += unread.foreign(foreign)
         windows = [row for row in rows if row.whole is not None]
         self.summary.windows = sorted((row.group, row.complete_from, row.whole) for row in windows)
 
@@ -354,9 +353,11 @@ class Stages:
                 since=self._begin,
             )
             found = tables.keep(spark, "whatif", found)
-            rows = found.where("whatif is not null").select("whatif.*")
-            count = tables.write(WHATIF, rows)["rows"]
-            tables.write(ADVICE, found.where("advice is not null").select("advice.*"))
+            made = (
+                (table, found.where(f"{name} is not null").select(f"{name}.*"))
+                for name, table in whatif.COLUMNS.items()
+            )
+            count, *_ = tables.write_all(*made)
             self.summary.groups = (
                 tables.read(spark, ADVICE).sort(fn.desc("damage"), "group").collect()
             )
@@ -369,20 +370,8 @@ class Stages:
         over = fn.unix_millis(f"`{column}`") < self._begin
         return rows.where(~fn.coalesce(over, fn.lit(False)))
 
-    def _problems(self, what: str, counted: Mapping[str, Any]) -> None:
-        """Says what :func:`_bad` has counted."""
-        if counted["bad"]:
-            shown = dict.fromkeys((counted["least"], counted["most"]))
-            self._unread(what, counted["bad"], list(shown))
-
     def _unread(self, what: str, count: int, examples: Sequence[str]) -> None:
         self.summary.unread.append(Unread(what=what, count=count, examples=tuple(examples)))
-
-
-def _bad(place: str) -> dict[str, Column]:
-    """Counts problems while a table is written, with two examples: nothing is read again for it."""
-    text = fn.when(fn.col("problem").isNotNull(), fn.concat_ws(" ", fn.expr(place), "problem"))
-    return {"bad": fn.count("problem"), "least": fn.min(text), "most": fn.max(text)}
 
 
 def _flaws(found: Segments) -> Iterator[Unread]:
@@ -396,10 +385,5 @@ def _flaws(found: Segments) -> Iterator[Unread]:
 
 def _places(bad: DataFrame) -> list[str]:
     order = ("journal_partition", "journal_offset")
-    return [
-        _place(row) for row in bad.select(*order, "problem").sort(*order).limit(SHOWN).collect()
-    ]
-
-
-def _place(row: Row) -> str:
-    return f"partition {row.journal_partition} offset {row.journal_offset}: {row.problem}"
+    first = bad.select(*order, "problem").sort(*order).limit(SHOWN).collect()
+    return [unread.place(*row) for row in first]

@@ -32,6 +32,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyarrow import parquet
 from pyspark.errors import PySparkException
@@ -44,6 +45,7 @@ from rota.pipeline import layer, schema
 from rota.pipeline.layer import Layers
 from rota.tables import (
     ADVICE,
+    ADVISED,
     COMMITS,
     GENERATIONS,
     LAG,
@@ -56,9 +58,10 @@ from rota.tables import (
 LEVELS = ("bronze", "silver", "gold")
 RUNS, CURRENT, LOCK, WORK = ".runs", ".current", ".lock", "work"
 PROBLEM = "problem"
+_ROW = "row"
 KEPT = 120.0
 """Seconds that a round is kept after another has taken its place."""
-BUCKETED = frozenset({COMMITS, GENERATIONS, OWNERSHIP, REBALANCES, LAG, WHATIF, ADVICE})
+BUCKETED = frozenset({COMMITS, GENERATIONS, OWNERSHIP, REBALANCES, LAG, WHATIF, ADVICE, ADVISED})
 """The tables whose files a run that follows has by bucket."""
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
 _FAILURES = {
@@ -123,6 +126,16 @@ class Store:
             folder = Path(self.folder(table))
             folder.mkdir(parents=True)
             parquet.write_table(schema.arrow(table).empty_table(), folder / layer.NONE)
+
+    def put(self, table: Table, row: schema.Row) -> None:
+        """Writes the one row that a table has, in the place of the one before."""
+        Path(self.folder(table)).mkdir(parents=True, exist_ok=True)
+        self.layers(table).put(_ROW, pa.Table.from_batches([schema.batch(table, [row])]))
+
+    def row(self, table: Table) -> dict[str, Any]:
+        """The one row that a table has; times are milliseconds."""
+        (found,) = schema.rows(parquet.read_table(Path(self.folder(table), f"{_ROW}.parquet")))
+        return found
 
     def keep(self, spark: SparkSession, name: str, frame: DataFrame) -> DataFrame:
         """Computes a frame that several tables are made of, once; it is gone with the run."""

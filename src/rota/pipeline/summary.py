@@ -11,15 +11,7 @@ from rota.pipeline.cluster import Live
 from rota.pipeline.lookup import Looked
 from rota.pipeline.poll import Polled
 from rota.pipeline.segment import Edge
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
-    """Something that could not be read."""
-
-    what: str
-    count: int
-    examples: tuple[str, ...] = ()
+from rota.pipeline.unread import Unread
 
 
 @dataclass(slots=True, kw_only=True)

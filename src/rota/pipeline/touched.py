@@ -18,20 +18,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rota.pipeline import decode, rebalance, schema, whatif
+from rota.pipeline import decode, rebalance, schema, unread, whatif
 from rota.pipeline.bygroup import Part, by_key
 from rota.pipeline.layer import Layers
 from rota.pipeline.store import Store
+from rota.pipeline.unread import Unread
 from rota.replay.modern import id_text
 from rota.tables import (
-    ADVICE,
     COMMITS,
     GENERATIONS,
     JOURNAL,
     OWNERSHIP,
     REBALANCES,
     SERVERLOG,
-    WHATIF,
     Table,
 )
 
@@ -42,7 +41,7 @@ _OFFSETS = pa.array([b"\x00\x00", b"\x00\x01"], pa.binary())
 _PLACE = ("journal_partition", "journal_offset")
 _PAIR = ("group", "topic", "partition")
 _TOLD = ("group", "life", "to_generation", "cause", "rollout")
-_GOLD = (GENERATIONS, OWNERSHIP, REBALANCES, WHATIF, ADVICE)
+_MADE = (GENERATIONS, OWNERSHIP, REBALANCES, *whatif.COLUMNS.values())
 
 
 def entries(tables: Store) -> Layers:
@@ -152,8 +151,8 @@ class Read:
     """Records of transactions that are open now."""
     named: pa.Table
     """Topics with their ids, as commits tell: of other groups, too."""
-    problems: int
-    """Commits that could not be read."""
+    unread: list[Unread]
+    """Records that could not be read."""
 
     @property
     def groups(self) -> set[str]:
@@ -170,14 +169,23 @@ def read(new: pa.Table, pending: pa.Table, others: pa.Table | None = None) -> Re
     is_offset = _is_offset(ready)
     told = _commits(ready.filter(is_offset))
     good = told.filter(pc.is_null(told.column("problem")))
+    entries = _named(ready.filter(pc.invert(is_offset)))
     named = good if others is None else _commits(others.filter(_is_offset(others)))
     return Read(
         commits=good.drop_columns(["problem"]),
-        entries=_named(ready.filter(pc.invert(is_offset))),
+        entries=entries,
         pending=pending,
         named=named.select(["topic_id", "topic"]),
-        problems=told.num_rows - good.num_rows,
+        unread=[*_bad(told), *decode.not_read(entries.to_batches())],
     )
+
+
+def _bad(commits: pa.Table) -> Iterator[Unread]:
+    bad = commits.filter(pc.is_valid(commits.column("problem")))
+    if bad.num_rows:
+        first = bad.slice(0, unread.SHOWN).select([*_PLACE, "problem"]).to_pylist()
+        examples = tuple(unread.place(*row.values()) for row in first)
+        yield Unread(what=unread.OFFSETS, count=bad.num_rows, examples=examples)
 
 
 def _is_offset(rows: pa.Table) -> pa.ChunkedArray:
@@ -232,8 +240,10 @@ class Told:
     """Those that were computed anew."""
     happened: tuple[tuple[str, str], ...]
     """The group and the cause of each new rebalance."""
-    problems: int
-    """New records of groups that could not be read."""
+    windows: list[tuple[str, int, bool]]
+    """Of groups whose journal was read again: from when on its records are all there, and whether
+    its first one is.
+    """
 
 
 class Touched:
@@ -244,16 +254,13 @@ class Touched:
         self._tables = tables
         self._known = known
         self._since = since
-        self._made: dict[Table, list[pa.Table]] = {table: [] for table in _GOLD}
-        self._places: set[tuple[int, int]] = set()
-        """Where the new records of groups are."""
-        self._problems = 0
+        self._made: dict[Table, list[pa.Table]] = {table: [] for table in _MADE}
+        self._windows: list[tuple[str, int, bool]] = []
 
     def take(self, new: Read) -> Told:
         """Adds records; computes what they change."""
         known = self._known
         known.pending = new.pending
-        self._places = _places(new.entries)
         self._tables.layers(COMMITS).append(new.commits)
         entries(self._tables).append(new.entries)
         journal = new.groups | self._renamed(new.named)
@@ -265,7 +272,7 @@ class Touched:
             if groups:
                 rows = pa.concat_tables([schema.arrow(table).empty_table(), *parts])
                 self._tables.layers(table).replace(groups, rows)
-        return Told(frozenset(groups), tuple(fresh), self._problems)
+        return Told(frozenset(groups), tuple(fresh), self._windows)
 
     def _renamed(self, named: pa.Table) -> set[str]:
         """Groups to which a topic has another name or id now."""
@@ -319,8 +326,8 @@ class Touched:
             told = [rows.select(_TOLD) for rows in found]
             parts = {"generations": made, "rebalances": told}
             for rows in whatif.of_group(_parts(parts), ids, self._since):
-                self._keep(WHATIF, _only(rows, "whatif"))
-                self._keep(ADVICE, _only(rows, "advice"))
+                for name, table in whatif.COLUMNS.items():
+                    self._keep(table, _only(rows, name))
 
     def _timeline(
         self, written: list[pa.RecordBatch]
@@ -331,8 +338,10 @@ class Touched:
         for rows in decode.read_timeline(written, self._known.names):
             made += _only(rows, "generation")
             owners += _only(rows, "owner")
-            bad = rows.filter(rows.column("problem").is_valid())
-            self._problems += len(_places(bad) & self._places)
+            told = rows.filter(rows.column("whole").is_valid())
+            times = schema.milliseconds(told.column("complete_from"))
+            columns = (told.column("group"), times, told.column("whole"))
+            self._windows += zip(*(each.to_pylist() for each in columns), strict=True)
         return made, owners
 
     def _keep(
@@ -361,11 +370,6 @@ def shown(rows: pa.Table, column: str, since: int | None) -> pa.Table:
         return rows
     late = pc.greater_equal(schema.milliseconds(rows.column(column)), since)
     return rows.filter(pc.fill_null(late, fill_value=True))
-
-
-def _places(rows: pa.Table | pa.RecordBatch) -> set[tuple[int, int]]:
-    """Where in the journal rows are."""
-    return set(zip(*(rows.column(name).to_pylist() for name in _PLACE), strict=True))
 
 
 def _parts(tables: Mapping[str, list[pa.RecordBatch]]) -> Iterator[Part]:

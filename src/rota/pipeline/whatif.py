@@ -1,4 +1,6 @@
-"""Gold out of gold: every rebalance under other policies, and what to do about a group."""
+"""Gold out of gold: every rebalance under other policies, what to do about a group, and who would
+have owned what then.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,16 @@ from pyspark.sql import DataFrame
 from rota.pipeline import generation, schema
 from rota.pipeline.bygroup import Part, each_group
 from rota.replay.advice import advise
+from rota.replay.advised import advised
 from rota.replay.fact import Cause, Generation
 from rota.replay.timeline import steps
 from rota.replay.whatif import whatif
-from rota.tables import ADVICE, WHATIF
+from rota.tables import ADVICE, ADVISED, WHATIF
 
-_KINDS: Mapping[str, str] = {"whatif": schema.struct(WHATIF), "advice": schema.struct(ADVICE)}
+COLUMNS = {"whatif": WHATIF, "advice": ADVICE, "advised": ADVISED}
+"""A row has one of these, which is a row of that table."""
+_KINDS: Mapping[str, str] = {name: schema.struct(table) for name, table in COLUMNS.items()}
 MADE = ", ".join(f"{name} {kind}" for name, kind in _KINDS.items())
-"""A row has ``whatif``, a row of gold/whatif, or ``advice``, one of gold/advice."""
 
 
 def alternatives(
@@ -27,7 +31,8 @@ def alternatives(
     topic_ids: Mapping[str, bytes],
     since: int | None,
 ) -> DataFrame:
-    """Every rebalance under every policy, and advice on every group: :data:`MADE`.
+    """Every rebalance under every policy, advice on every group, and what would have come of it:
+    :data:`COLUMNS`.
 
     :param since: rebalances before it are history, and not counted in the advice
     """
@@ -57,14 +62,15 @@ def of_group(
             if row["rollout"] is not None:
                 rollouts[key] = row["rollout"]
     made.sort(key=lambda generation: generation.offset)
-    taken = steps(made)
-    found = whatif(made, taken, causes, topic_ids)
+    history = taken = steps(made)
+    found = whatif(made, history, causes, topic_ids)
     if since is not None:
-        taken = [step for step in taken if step.after.at >= since]
+        taken = [step for step in history if step.after.at >= since]
         found = [row for row in found if row.at >= since]
     if not taken:
         return
-    told = [schema.fact_row(WHATIF, each) for each in found]
-    yield schema.one_of(_KINDS, "whatif", schema.batch(WHATIF, told))
     advice = advise(made, taken, found, causes, rollouts)
-    yield schema.one_of(_KINDS, "advice", schema.batch(ADVICE, [schema.fact_row(ADVICE, advice)]))
+    owners = advised(made, history, advice, causes, topic_ids)
+    shown = [row for row in owners if since is None or row.until is None or row.until >= since]
+    for name, facts in (("whatif", found), ("advice", [advice]), ("advised", shown)):
+        yield schema.one_of(_KINDS, name, schema.fact_batch(COLUMNS[name], facts))

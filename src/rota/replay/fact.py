@@ -292,3 +292,19 @@ class Advice:
     headline: str
     """One sentence: what happened, what of it was needless, what to change, what that saves."""
     steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advised:
+    """Who would have owned a partition from when to when: a row of gold/advised."""
+
+    group: str
+    topic: str
+    partition: int
+    member_id: str
+    """Of someone who was restarted and would have been static: the first of its ids."""
+    client_id: str
+    client_host: str
+    since: int
+    until: int | None
+    """None: to the end of the evidence."""

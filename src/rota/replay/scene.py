@@ -135,6 +135,11 @@ class Board:
         """How many have a number."""
         return len(self._numbers)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Who has each number."""
+        return tuple(self._numbers)
+
     def scene(self, actors: Iterable[Actor], counts: Mapping[str, int]) -> Scene:
         """The scene with these; the same one for the same."""
         by_number = {actor.number: actor for actor in actors}

@@ -18,6 +18,8 @@ from rota.replay.restart import Causes, Event, Restart, gone_at
 from rota.replay.scene import Actor, Board, Scene, followed, without
 
 FOREVER = 2**62
+PERSON = "person "
+"""Before the first member id of someone who keeps its place whatever its member id is."""
 
 
 class Turn(NamedTuple):
@@ -304,7 +306,7 @@ class _Static:
         return self.board.scene(
             (
                 Actor(
-                    self.board.number(f"person {person.name}"),
+                    self.board.number(f"{PERSON}{person.name}"),
                     person.name,
                     person.static_id,
                     person.topics,

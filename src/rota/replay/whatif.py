@@ -9,6 +9,7 @@ and its rows are history itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -73,28 +74,38 @@ class Again:
     def under(self, choices: Iterable[Policy]) -> list[WhatIf]:
         """The rows of these policies."""
         listed = tuple(choices)
-        seen = (
-            counts
-            for place in self._history
-            for counts in (place.counts, *(known for _, known in place.earlier))
-        )
-        board = Board(largest(seen), self._poses)
+        board = self._board()
         # all before the first is played: the board must know everyone
         turns = {
             session: self._turns(board, session)
             for session in dict.fromkeys(choice.session_timeout for choice in listed)
         }
         return [
-            row
+            _row(self._group, choice.label, moment)
             for choice in listed
-            for row in _carried(
-                self._group,
-                choice,
-                turns[choice.session_timeout],
-                placing(choice, self._topic_ids),
-                board,
-            )
+            for moment in self._played(choice, turns[choice.session_timeout], board)
+            if not moment.turn.is_start
         ]
+
+    def owners(self, choice: Policy) -> tuple[Board, list[tuple[int, IntArray]]]:
+        """Who has what from when on under a policy, as numbers of the board."""
+        board = self._board()
+        turns = self._turns(board, choice.session_timeout)
+        moments = self._played(choice, turns, board)
+        return board, [
+            (moment.turn.at, moment.placed.owners) for moment in moments if moment.happens
+        ]
+
+    def _board(self) -> Board:
+        seen = (
+            counts
+            for place in self._history
+            for counts in (place.counts, *(known for _, known in place.earlier))
+        )
+        return Board(largest(seen), self._poses)
+
+    def _played(self, choice: Policy, turns: Iterable[Turn], board: Board) -> Iterator[_Moment]:
+        return _played(choice, turns, placing(choice, self._topic_ids), board)
 
     def _turns(self, board: Board, session: int | None) -> list[Turn]:
         """With static members of this session timeout; None: with dynamic ones."""
@@ -123,41 +134,53 @@ def _actual(steps: Sequence[Step], reproduction: Reproduction) -> Iterator[WhatI
         )
 
 
-def _carried(
-    group: str, choice: Policy, turns: Sequence[Turn], place: Placing, board: Board
-) -> Iterator[WhatIf]:
-    """One row for each turn."""
-    label = choice.label
+class _Moment(NamedTuple):
+    """A turn as it went under a policy."""
+
+    turn: Turn
+    happens: bool
+    placed: Placed
+    """Who has what after it, whether it happened or not."""
+    counted: Counted
+
+
+def _played(
+    choice: Policy, turns: Iterable[Turn], place: Placing, board: Board
+) -> Iterator[_Moment]:
+    """A policy, carried forward from turn to turn."""
     rebalance = _REBALANCE[choice.protocol]
     nothing = np.full(board.layout.size, UNASSIGNED, dtype=np.int32)
-    owners = nothing
     last = Placed(nothing, nothing, 0, 0, 0)
-    never = (0, 0, 0)
+    owners = nothing
     for turn in turns:
         scene = turn.scene
         if turn.afresh:
             owners = nothing
         happens = scene is not None and (turn.needed or choice.protocol is not Protocol.CONSUMER)
-        counted = never
+        counted = (0, 0, 0)
         if scene is not None and happens:
             last, counted = rebalance((*turn.on_the_way, scene), owners, place)
             owners = last.owners
-        if turn.is_start:
-            continue
-        yield WhatIf(
-            group=group,
-            life=turn.life,
-            to_generation=turn.generation,
-            at=turn.at,
-            policy=label,
-            actual=False,
-            happens=happens,
-            moved=counted[0],
-            moved_min=counted[1],
-            stopped=counted[2],
-            idle_members=last.idle,
-            spread=last.most - last.least,
-        )
+        yield _Moment(turn, happens, last, counted)
+
+
+def _row(group: str, policy: str, moment: _Moment) -> WhatIf:
+    turn, placed = moment.turn, moment.placed
+    moves, fewest, stopped = moment.counted
+    return WhatIf(
+        group=group,
+        life=turn.life,
+        to_generation=turn.generation,
+        at=turn.at,
+        policy=policy,
+        actual=False,
+        happens=moment.happens,
+        moved=moves,
+        moved_min=fewest,
+        stopped=stopped,
+        idle_members=placed.idle,
+        spread=placed.most - placed.least,
+    )
 
 
 Counted = tuple[int, int, int]

@@ -35,6 +35,8 @@ COUNTED = (
     ("needed", "moved_min"),
     ("stopped", "stopped"),
 )
+KEY = ("life", "to_generation")
+"""What tells rebalances of a group apart."""
 NAMED = ("cause", "evidence", "likely", "reason", "strategy", "rollout")
 
 Columns: TypeAlias = dict[str, list[Any]]
@@ -43,10 +45,11 @@ Columns: TypeAlias = dict[str, list[Any]]
 def charts(story: Story, gold: Gold) -> Iterator[dict[str, Any]]:
     """What is drawn of each group of a story, in its order."""
     names = [group.name for group in story.groups]
-    ownership = by_group(_with_static(gold.ownership), names, ("topic", "partition", "since"))
-    advised = by_group(_with_static(gold.advised), names, ("topic", "partition", "since"))
-    rebalances = by_group(gold.rebalances, names, ("at", "life", "to_generation"))
-    replayed = by_group(under_advice(gold.whatif, story.groups), names, ("at",))
+    order = ("topic", "partition", "since")
+    ownership = by_group(_timed(gold.ownership, "since", "until"), names, order)
+    advised = by_group(_timed(_with_static(gold.advised), "since", "until"), names, order)
+    rebalances = by_group(_timed(gold.rebalances, "at", "started_at"), names, ("at", *KEY))
+    replayed = by_group(_timed(under_advice(gold.whatif, story.groups), "at"), names, ("at", *KEY))
     spans = [
         _span(story.evidence, ownership[place], rebalances[place]) for place in range(len(names))
     ]
@@ -112,8 +115,8 @@ class _Chart:
         """Everything but lag and policies."""
         tables = [was] if would is None else [was, would]
         self._times = _places(
-            [_times_of(table[name]) for table in tables for name in ("since", "until")]
-            + [_times_of(table["at"]) for table in (rebalances, replayed)]
+            [table[name].to_pylist() for table in tables for name in ("since", "until")]
+            + [table["at"].to_pylist() for table in (rebalances, replayed)]
         )
         rows = sorted({row for table in tables for row in _partitions(table)})
         return {
@@ -139,7 +142,7 @@ class _Chart:
         counts = dict.fromkeys(rows, 0)
         columns: Columns = {"member": [], "gap": [], "length": []}
         members = zip(*(table[name].to_pylist() for name in MEMBER), strict=True)
-        times = zip(*(_times_of(table[name]) for name in ("since", "until")), strict=True)
+        times = zip(*(table[name].to_pylist() for name in ("since", "until")), strict=True)
         before, end = None, 0
         for row, member, (since, until) in zip(_partitions(table), members, times, strict=True):
             if row != before:
@@ -153,7 +156,7 @@ class _Chart:
         return {"bands": list(counts.values())} | columns
 
     def _rebalances(self, table: pa.Table) -> Columns:
-        at, started = (_times_of(table[name]) for name in ("at", "started_at"))
+        at, started = (table[name].to_pylist() for name in ("at", "started_at"))
         columns: Columns = {"at": deltas(self._times[time] for time in at)}
         columns["took"] = [
             None if begin is None else end - begin for begin, end in zip(started, at, strict=True)
@@ -167,7 +170,7 @@ class _Chart:
         """The rebalances that the advised policy leaves, with the causes that they had."""
         causes = dict(zip(_keys(rebalances), rebalances["cause"].to_pylist(), strict=True))
         return {
-            "at": deltas(self._times[time] for time in _times_of(table["at"])),
+            "at": deltas(self._times[time] for time in table["at"].to_pylist()),
             "cause": [self._words.place(causes.get(key, Cause.UNKNOWN)) for key in _keys(table)],
             "moved": table["moved"].to_pylist(),
             "needed": table["moved_min"].to_pylist(),
@@ -196,10 +199,16 @@ def _head(group: Group) -> dict[str, Any]:
     }
 
 
+def _timed(table: pa.Table, *columns: str) -> pa.Table:
+    """With milliseconds for times."""
+    for name in columns:
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, milliseconds(table[name]))
+    return table
+
+
 def _with_static(table: pa.Table) -> pa.Table:
-    """With a column of static ids, if only an empty one."""
-    if "static_id" in table.column_names:
-        return table
+    """With an empty column of static ids."""
     return table.append_column("static_id", pa.nulls(table.num_rows, pa.string()))
 
 
@@ -208,7 +217,7 @@ def _span(evidence: Evidence, ownership: pa.Table, rebalances: pa.Table) -> Span
     evidence.
     """
     since, until, at = (
-        compute.min_max(milliseconds(column)).as_py()
+        compute.min_max(column).as_py()
         for column in (ownership["since"], ownership["until"], rebalances["at"])
     )
     firsts = [one["min"] for one in (since, at) if one["min"] is not None]
@@ -231,12 +240,7 @@ def _partitions(table: pa.Table) -> Iterator[tuple[str, int]]:
 
 
 def _keys(table: pa.Table) -> Iterator[tuple[int, int]]:
-    return zip(table["life"].to_pylist(), table["to_generation"].to_pylist(), strict=True)
-
-
-def _times_of(column: pa.ChunkedArray) -> list[Any]:
-    times: list[Any] = milliseconds(column).to_pylist()
-    return times
+    return zip(*(table[name].to_pylist() for name in KEY), strict=True)
 
 
 def _lag(course: Course | None) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ they are escaped, in the packed data they are base64, and the script only ever s
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -43,6 +44,13 @@ COLUMNS = (
 )
 COUNTS = frozenset({"damage", "rebalances", "stopped", "moved", "needed"})
 UNKNOWN = "unknown"
+AT_ONCE = 100
+"""Groups that are shown at once where a script can show the others."""
+TURNED = re.compile(
+    "(\\S*[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc"
+    "\U00010800-\U00010fff\U0001e800-\U0001efff]\\S*)"
+)
+"""A word that is read from right to left, or has signs that turn what comes after it."""
 
 
 def page(story: Story, gold: Gold, made_at: int) -> str:
@@ -59,7 +67,7 @@ def page(story: Story, gold: Gold, made_at: int) -> str:
         found=_found(len(story.groups)),
         head="".join(_headings(story)),
         rows="\n".join(_row(place, group, story) for place, group in enumerate(story.groups)),
-        basis="\n".join(f"<li>{escape(line)}</li>" for line in basis.lines(story)),
+        basis="\n".join(f"<li>{_sentence(line)}</li>" for line in basis.lines(story)),
         unread=_unread(story.evidence),
         legend="\n".join(_legend()),
         made=f"Made {moment(made_at)} from {_name(story.out)}.",
@@ -106,7 +114,7 @@ def _worst(story: Story) -> str:
     if worst.lag is not None:
         known += f" Lag: {_mark(Mark.SAMPLED)} {Mark.SAMPLED}."
     return (
-        f'<p id="first-line">{_name(worst.first_line)}</p>\n'
+        f'<p id="first-line">{_sentence(worst.first_line)}</p>\n'
         f'<p class="known">{known} <a href="#g=0">Show this group</a></p>'
     )
 
@@ -129,14 +137,12 @@ def _headings(story: Story) -> Iterator[str]:
 def _row(place: int, group: Group, story: Story) -> str:
     by_number = "" if _is_shared(story) else f" {_mark(group.mark)}"
     counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moved_min)
-    cells = "".join(
-        f'<td class="number">{_number(value)}{"" if value is None else by_number}</td>'
-        for value in counts
-    )
+    cells = "".join(f'<td class="number">{_number(value)}{by_number}</td>' for value in counts)
     verdict = group.verdict.replace(" ", "-")
     policy = _name(group.policy) if group.verdict == CHANGE else ""
+    later = ' class="later"' if place >= AT_ONCE else ""
     return (
-        f'<tr data-group="{escape(group.name)}"><th scope="row">'
+        f'<tr data-group="{escape(group.name)}"{later}><th scope="row">'
         f'<a href="#g={place}" title="{escape(group.name)}">{_name(group.name)}</a></th>{cells}'
         f'<td class="number">{_lag(group)}</td>'
         f'<td><span class="verdict {escape(verdict)}">{escape(group.verdict)}</span></td>'
@@ -170,7 +176,7 @@ def _unread(evidence: Evidence) -> str:
         return '<p id="unread">Everything that was found could be read.</p>'
     total = sum(count for _, count, _ in evidence.unread)
     listed = "\n".join(
-        f"<li>{count:,} {_name(what)}{_examples(examples)}</li>"
+        f"<li>{count:,} {_sentence(what)}{_examples(examples)}</li>"
         for what, count, examples in evidence.unread
     )
     return f'<div id="unread"><p>Not read: {total:,}</p>\n<ul>{listed}</ul></div>'
@@ -203,3 +209,11 @@ def _mark(mark: Mark) -> str:
 def _name(name: str) -> str:
     """A name that cannot change the direction of the text around it."""
     return f"<bdi>{escape(name)}</bdi>"
+
+
+def _sentence(text: str) -> str:
+    """A text with names in it, of which those that run the other way are kept to themselves."""
+    return "".join(
+        f"<bdi>{escape(part)}</bdi>" if place % 2 else escape(part)
+        for place, part in enumerate(TURNED.split(text))
+    )

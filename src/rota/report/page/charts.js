@@ -36,6 +36,7 @@ function showCharts(chart) {
 
   function fit() {
     ink = inks();
+    for (const plot of plots) plot.measure();
     for (const plot of plots) plot.fit();
     again(true);
   }
@@ -53,7 +54,7 @@ function showCharts(chart) {
   }
 
   fillTopics(chart, chooseTopic);
-  const say = (plot) => { at('tip').textContent = tip({ chart, was, would, lag, cursor, plot }); };
+  const say = (plot) => { at('tip').replaceChildren(...sentence(tip({ chart, was, would, lag, cursor, plot }))); };
   const control = controls({ view, cursor, again, say, was, would });
   for (const plot of plots) control(plot);
   at('tip').textContent = HINT;

@@ -22,6 +22,14 @@ function isolated(name) {
   return element('bdi', null, name);
 }
 
+// A word that is read from right to left, or has signs that turn what comes after it.
+const TURNED = /(\S*[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]\S*)/u;
+
+// A text with names in it, of which those that run the other way are kept to themselves.
+function sentence(text) {
+  return text.split(TURNED).map((part, place) => (place % 2 ? isolated(part) : part));
+}
+
 function marked(kind) {
   return element(
     'abbr', { class: `mark ${kind}`, title: `${kind}: ${MEANINGS[kind]}` }, kind.slice(0, 2));

@@ -4,11 +4,13 @@ const PAGE = 50;
 function showGroup(chart) {
   const { group } = chart;
   at('group-name').replaceChildren(isolated(group.name));
-  at('group-line').replaceChildren(isolated(group.line));
+  at('group-line').replaceChildren(...sentence(group.line));
   fillKnown(group);
   fillSteps(group);
   fillPolicies(chart);
-  fillMembers(chart);
+  at('who').hidden = !chart.members.length;
+  at('who').ontoggle = () => at('who').open && fillMembers(chart);
+  if (at('who').open) fillMembers(chart);
   fillRebalances(chart);
   return showCharts(chart);
 }
@@ -29,7 +31,7 @@ function fillKnown(group) {
 
 function fillSteps(group) {
   at('advice').hidden = !group.steps.length;
-  at('steps').replaceChildren(...group.steps.map((step) => element('li', null, step)));
+  at('steps').replaceChildren(...group.steps.map((step) => element('li', null, ...sentence(step))));
   at('copied').textContent = '';
 }
 
@@ -69,7 +71,6 @@ function fillMembers({ members }) {
     return element('tr', null, element('td', null, sign), ...names.map((name) => element('td', null, isolated(name))));
   });
   at('members').tBodies[0].replaceChildren(...rows);
-  at('who').hidden = !rows.length;
 }
 
 function causeOf(rebalances, place) {
@@ -89,7 +90,7 @@ function fillRebalances({ group, rebalances }) {
       element('td', { class: 'number' }, `${number(rebalances.before[place])} → ${number(rebalances.after[place])}`),
       ...['moved', 'needed', 'stopped'].map((name) => numberCell(rebalances[name][place])),
       element('td', null, isolated(rebalances.strategy[place] || '')),
-      element('td', { class: 'reason' }, isolated(rebalances.reason[place])),
+      element('td', { class: 'reason' }, ...sentence(rebalances.reason[place])),
     ];
     const rollout = rebalances.rollout[place];
     if (rollout) cells[1].append(' ', element('span', { class: 'tag', title: rollout }, 'rolling deploy'));

@@ -27,7 +27,7 @@ function close() {
   if (!last) return;
   window.scrollTo(0, left);
   const link = document.querySelector(`#groups a[href="#g=${last.place}"]`);
-  if (link) link.focus({ preventScroll: true });
+  (link || at('search')).focus({ preventScroll: true });
 }
 
 function route() {

@@ -39,11 +39,15 @@ class Plot {
     this.kept = document.createElement('canvas');
   }
 
-  // Sets the size, in the page's pixels; the width is what the page gives.
+  // Asks the page for the width that it gives; apart from setting heights, which changes it.
+  measure() {
+    this.width = this.canvas.clientWidth;
+  }
+
+  // Sets the size, in the page's pixels.
   size(height) {
     const ratio = window.devicePixelRatio || 1;
     this.canvas.style.height = `${height}px`;
-    this.width = this.canvas.clientWidth;
     this.height = height;
     this.left = this.width < 480 ? 64 : LEFT;
     this.right = this.width - RIGHT;
