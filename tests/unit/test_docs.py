@@ -149,11 +149,21 @@ def test_the_workflow_of_the_gate_passes_and_closes(
     assert said[0] == "rota: 5 partitions move, more than --max-moves 1"
 
 
-def test_the_suite_of_the_readme_passes_as_it_says(pytester: pytest.Pytester) -> None:
+def test_the_suite_of_the_readme_prints_what_is_shown(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (found,) = re.findall(r"^```python (test_\w+\.py)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (pytester.path / found[0]).write_text(found[1])
-    shown = re.search(rf"^\$ pytest (.*) {found[0]}\n.*\n(\d+) passed", text, re.MULTILINE)
+    shown = re.search(rf"^\$ pytest (.*{found[0]})\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert shown is not None
     done = pytester.runpytest_subprocess("-p", "no:cacheprovider", *shlex.split(shown[1]))
-    done.assert_outcomes(passed=int(shown[2]))
+    assert (done.ret, done.outlines) == (0, shown[2].splitlines())
+
+
+def test_the_demo_of_the_readme_says_that_it_is_one() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^<!-- demo -->\n(.*?)^<!-- /demo -->", text, re.MULTILINE | re.DOTALL)
+    assert "DEMO: a simulated day, no cluster of anybody's" in shown
+    assert "rota-demo" in shown

@@ -1,7 +1,7 @@
 """Every ``rota`` command line on any page is one that the real parsers take.
 
-Those in ``console`` and ``yaml`` blocks also run (``test_docs.py``), plans and simulations without a
-cluster run here. The others are only parsed: ``PARSED`` says which those are, and why.
+Those in ``console`` and ``yaml`` blocks also run (``test_docs.py``), and plans and simulations
+without a cluster run here. The others are only parsed: ``PARSED`` says which, and why.
 """
 
 from __future__ import annotations
