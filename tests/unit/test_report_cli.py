@@ -436,6 +436,29 @@ def test_it_needs_arrow_alone(here: Path) -> None:
     assert done.stdout.startswith("orders-app: 27 rebalances in 6 h")
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_run_ends_with_its_report(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    as_json: bool,
+) -> None:
+    pytest.importorskip("pyspark")
+    from rota.cli import evidence
+
+    monkeypatch.setattr(evidence, "run_pipeline", lambda read, out, options, told: small(Path(out)))
+    words = ["run", "--segments", "logs", "--out", "out", *(["--json"] if as_json else [])]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert main(["report", "out", *words[5:]]) == 0
+    assert capsys.readouterr().out == printed
+    if as_json:
+        assert json.loads(printed)["page"] == str(here / "out" / "report.html")
+    else:
+        assert printed.startswith("orders-app: 27 rebalances in 6 h")
+
+
 class Quiet:
     """A screen that nobody looks at."""
 

@@ -24,7 +24,8 @@ from rota.report.lag import Lag  # noqa: E402
 from rota.report.moment import moment, span  # noqa: E402
 from rota.report.story import Group, Mark, Story, tell  # noqa: E402
 from rota.tables import ADVICE, EVIDENCE, LAG, STATUS, Table  # noqa: E402
-from tests.gold_tables import MORNING, SCRIPT, Run, nothing, small  # noqa: E402
+from tests.gold_history import History  # noqa: E402
+from tests.gold_tables import MORNING, SCRIPT, Run, nothing, small, tables  # noqa: E402
 
 STRANGE = f"{SCRIPT}\"'&"
 
@@ -176,6 +177,14 @@ def test_only_groups_that_are_wanted_are_told_of(read: Gold) -> None:
     assert told.evidence.polled is not None
     assert told.evidence.polled["groups"] == ["billing"]
     assert tell(read, ["Orders-app"]).groups == ()
+
+
+def test_a_group_is_wanted_by_its_very_name_whatever_is_in_it(tmp_path: Path) -> None:
+    histories = [History(group=name, topics={"t": 2}) for name in ("jobs[1]", "jobs2")]
+    for history in histories:
+        history.join(["one"], MORNING)
+    read = gold.read(str(tables(histories).write(tmp_path)))
+    assert [group.name for group in tell(read, ["jobs[1]"]).groups] == ["jobs[1]"]
 
 
 def test_a_run_in_which_nothing_happened(tmp_path: Path) -> None:

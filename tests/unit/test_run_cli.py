@@ -103,7 +103,9 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert "exit codes" in shown
 
 
-@pytest.mark.parametrize("words", [["--version"], ["plan", "--help"], ["run", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["--version"], ["plan", "--help"], ["run", "--help"], ["report", "--help"]]
+)
 def test_other_commands_load_no_spark(words: list[str]) -> None:
     script = (
         "import sys\n"

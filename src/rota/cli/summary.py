@@ -14,10 +14,10 @@ from rota.cli.paragraph import WIDTH, cut, wrapped
 from rota.cli.screen import console, count, plain
 from rota.report import basis
 from rota.report.moment import span
+from rota.report.page import DEMO, NOTHING
 from rota.report.story import CHANGE, KEEP, Causes, Group, Lag, Mark, Story
 from rota.tables import ADVICE
 
-DEMO = "DEMO: a simulated day, no cluster of anybody's"
 SHOWN_GROUPS = 15
 SHOWN_EXAMPLES = 3
 WIDEST_NAME = 40
@@ -70,7 +70,7 @@ def _styled(lines: Sequence[str]) -> Iterator[Text]:
 def _worst(groups: Sequence[Group]) -> Iterator[Text]:
     """What the first group's story is, and what to do about it."""
     if not groups:
-        yield from map(Text, ["No rebalance of any group in this evidence.", ""])
+        yield from map(Text, [NOTHING, ""])
         return
     worst = groups[0]
     told = worst.first_line.removeprefix(worst.name)

@@ -6,7 +6,10 @@ import json
 import sys
 from pathlib import Path
 
+from rich.console import Console
+
 from rota.cli import summary
+from rota.cli.screen import plain
 from rota.report import gold, page
 from rota.report.gold import Gold
 from rota.report.story import Story, tell
@@ -26,7 +29,8 @@ def show(story: Story, read: Gold, path: Path, *, as_json: bool, indent: int | N
 
     :param indent: of the JSON; None: all of it is one line
     """
-    page.write(story, read, path)
+    with Console(stderr=True).status(plain(f"writing {path} ...")):  # only on a terminal
+        page.write(story, read, path)
     if as_json:
         told = json.dumps(summary.as_json(story, path), indent=indent, ensure_ascii=False)
         sys.stdout.write(f"{told}\n")

@@ -157,7 +157,7 @@ def _is_shared(story: Story) -> bool:
 def _number(value: float | None) -> str:
     if value is None:
         return f'<data value="-1">{UNKNOWN}</data>'
-    return f'<data value="{value:g}">{value:,.0f}</data>'
+    return f'<data value="{value:.15g}">{value:,.0f}</data>'
 
 
 def _lag(group: Group) -> str:

@@ -119,7 +119,7 @@ def tell(gold: Gold, wanted: Sequence[str] = ()) -> Story:
     """The story of the groups whose names are like one of those wanted; of all, if none is."""
 
     def is_wanted(name: str) -> bool:
-        return not wanted or any(fnmatchcase(name, glob) for glob in wanted)
+        return not wanted or any(name == glob or fnmatchcase(name, glob) for glob in wanted)
 
     read = _limited(evidence.read(gold.evidence), is_wanted)
     teller = _Teller(gold, read)

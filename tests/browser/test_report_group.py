@@ -1,0 +1,348 @@
+"""A group's own view: its words, its charts on one time axis, its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rota.report.gold import Gold
+from tests.browser.conftest import Opener
+from tests.browser.opened import Colour, Opened, Point, owner_told
+
+Rows = list[dict[str, Any]]
+
+
+def rows(table: Any, group: str) -> Rows:
+    return [row for row in table.to_pylist() if row["group"] == group]
+
+
+def test_a_group_is_told_with_its_advice_in_order(
+    report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window = report()
+    (told,) = rows(tables("small").advice, "orders-app")
+    window.open("orders-app")
+    assert window.text("#group h2") == "orders-app"
+    assert window.text("#group-line").startswith(told["headline"])
+    assert window.at("#steps li").all_text_contents() == told["steps"]
+    assert len(told["steps"]) > 1
+    assert not window.at("#list").is_visible()
+    assert window.page.title().startswith("orders-app")
+    window.at("#back").click()
+    assert window.at("#list").is_visible()
+    assert not window.at("#group").is_visible()
+
+
+def test_a_group_can_be_linked_to(report: Opener) -> None:
+    window = report()
+    names = window.rows()
+    window.page.goto(f"{window.address}#g={names.index('audit')}")
+    window.at("#group").wait_for(state="visible")
+    assert window.text("#group h2") == "audit"
+    window.page.go_back()
+    window.at("#list").wait_for(state="visible")
+
+
+def test_both_charts_stand_side_by_side_on_one_axis(report: Opener) -> None:
+    window = report()
+    window.open("audit")
+    was, would = window.box("#was"), window.box("#would")
+    assert was["width"] == would["width"]
+    assert was["height"] == would["height"]
+    assert abs(was["y"] - would["y"]) < 1
+    assert would["x"] >= was["x"] + was["width"]
+    for point in window.grid("#was", 4, 9):
+        told = owner_told(window.pointed("#was", point))
+        assert told == owner_told(window.pointed("#would", point))
+
+
+def test_bands_have_the_owners_and_the_colours_of_the_tables(
+    report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window, gold = report(), tables("small")
+    window.open("audit")
+    owned, advised = rows(gold.ownership, "audit"), rows(gold.advised, "audit")
+    was = _seen(window, "#was", owned)
+    would = _seen(window, "#would", advised)
+    assert {partition for partition, _ in was} == set(range(8))
+    assert len({owner for owner, _ in was.values()}) == 4
+    assert len({owner for owner, _ in would.values()}) == 2
+    # one owner has one colour, and another owner another one, in both charts
+    both = {*was.values(), *would.values()}
+    assert len(both) == len({owner for owner, _ in both}) == len({colour for _, colour in both})
+    shared = was.keys() & would.keys()
+    same = {point for point in shared if was[point][0] == would[point][0]}
+    assert same
+    assert shared - same
+    assert all((was[point][1] == would[point][1]) == (point in same) for point in shared)
+
+
+def _seen(
+    window: Opened, canvas: str, tenures: Rows
+) -> dict[tuple[int, Point], tuple[str, Colour]]:
+    """Owner by the tables and colour of points of a chart, by partition and place. Points close to
+    a change are left out.
+    """
+    points = window.grid(canvas, 24, 40)
+    colours = window.colours(canvas, points)
+    begin, end = window.shown()
+    near = (end - begin) / window.box(canvas)["width"] * 6
+    found = {}
+    for point, colour in zip(points, colours, strict=True):
+        told = owner_told(window.pointed(canvas, point))
+        if told is None:
+            continue
+        _, partition, at = told
+        owners = {_owner(tenures, partition, at + by) for by in (-near, timedelta(), near)}
+        if len(owners) == 1 and (owner := owners.pop()) is not None and _inside(window, point):
+            found[partition, point] = owner, colour
+    window.leave()
+    return found
+
+
+def _inside(window: Opened, point: Point) -> bool:
+    """Away from the names on the left and from the end on the right."""
+    return 120 < point[0] < window.box("#was")["width"] - 20
+
+
+def _owner(tenures: Rows, partition: int, at: datetime) -> str | None:
+    for one in tenures:
+        ends = one["until"] is not None and one["until"] <= at
+        if one["partition"] == partition and one["since"] <= at and not ends:
+            return str(one["member_id"])
+    return None
+
+
+def test_the_tip_names_owner_and_times(report: Opener, tables: Callable[[str], Gold]) -> None:
+    window = report()
+    window.open("audit")
+    box = window.box("#was")
+    said = window.pointed("#was", (box["width"] * 0.6, box["height"] * 0.4))
+    told = owner_told(said)
+    assert told is not None
+    _, partition, at = told
+    owned = rows(tables("small").ownership, "audit")
+    member = _owner(owned, partition, at)
+    (tenure,) = (
+        one
+        for one in owned
+        if one["member_id"] == member and one["partition"] == partition and one["since"] <= at
+    )
+    assert f"{tenure['client_id']} at {tenure['client_host']}" in said
+    assert f"from {tenure['since']:%Y-%m-%d %H:%M:%S}Z" in said
+    assert "(replayed)" in said
+
+
+ZOOMS: Sequence[tuple[str, Callable[[Opened], None], float]] = (
+    ("button", lambda window: window.at("#zoom-in").click(), 0.5),
+    ("key", lambda window: window.at("#was").press("+"), 0.5),
+    ("key on the other", lambda window: window.at("#would").press("+"), 0.5),
+    ("wheel", lambda window: _wheel(window, -100), 0.8),
+    ("drag", lambda window: _drag(window, 0.4, 0.6), 0.25),
+)
+
+
+@pytest.mark.parametrize(("how", "zoom", "share"), ZOOMS, ids=[how for how, _, _ in ZOOMS])
+def test_zooming_changes_the_time_that_is_said_and_both_charts(
+    how: str, zoom: Callable[[Opened], None], share: float, report: Opener
+) -> None:
+    window = report()
+    window.open("audit")
+    whole, before = window.shown(), _images(window)
+    zoom(window)
+    window.leave()
+    begin, end = window.shown()
+    assert whole[0] <= begin < end <= whole[1]
+    assert abs((end - begin) / (whole[1] - whole[0]) - share) < 0.05
+    after = _images(window)
+    assert all(one != other for one, other in zip(before, after, strict=True))
+    window.at("#zoom-all").click()
+    assert window.shown() == whole
+    window.leave()
+    assert _images(window) == before
+
+
+def _images(window: Opened) -> list[str]:
+    return [window.image("#was"), window.image("#would")]
+
+
+def _wheel(window: Opened, by: int) -> None:
+    box = window.box("#was")
+    window.pointed("#was", (box["width"] / 2, box["height"] / 2))
+    window.page.mouse.wheel(0, by)
+    window.settle()
+
+
+def _drag(window: Opened, begin: float, end: float) -> None:
+    window.at("#was").scroll_into_view_if_needed()
+    box = window.box("#was")
+    y = box["y"] + box["height"] / 2
+    window.page.mouse.move(box["x"] + box["width"] * begin, y)
+    window.page.mouse.down()
+    window.page.mouse.move(box["x"] + box["width"] * (begin + end) / 2, y)
+    window.page.mouse.move(box["x"] + box["width"] * end, y)
+    window.page.mouse.up()
+    window.settle()
+
+
+def test_moving_in_time_keeps_the_width(report: Opener) -> None:
+    window = report()
+    window.open("orders-app")
+    for _ in range(3):
+        window.at("#zoom-in").click()
+    begin, end = window.shown()
+    window.at("#later").click()
+    later = window.shown()
+    assert later[0] > begin
+    assert abs((later[1] - later[0]) - (end - begin)) <= timedelta(seconds=1)
+    window.at("#earlier").click()
+    assert window.shown() == (begin, end)
+    window.at("#was").press("ArrowRight")
+    assert window.shown() == later
+    window.at("#was").press("ArrowLeft")
+    assert window.shown() == (begin, end)
+    window.at("#zoom-out").click()
+    wider = window.shown()
+    assert abs((wider[1] - wider[0]) - 2 * (end - begin)) <= timedelta(seconds=1)
+    window.at("#was").press("-")
+    window.at("#was").press("0")
+    assert window.shown()[1] - window.shown()[0] > 4 * (end - begin)
+
+
+def test_the_wheel_scrolls_the_page_where_there_is_nothing_to_zoom_out_to(report: Opener) -> None:
+    window = report(size=(1280, 600))
+    window.open("orders-app")
+    window.at("#was").scroll_into_view_if_needed()
+    before, whole = window.page.evaluate("scrollY"), window.shown()
+    _wheel(window, 200)
+    window.page.wait_for_function("(before) => scrollY > before", arg=before)
+    assert window.shown() == whole
+
+
+def test_all_policies_are_compared(report: Opener, tables: Callable[[str], Gold]) -> None:
+    window = report()
+    window.open("orders-app")
+    whatif = rows(tables("small").whatif, "orders-app")
+    cells = [
+        [" ".join(cell.split()) for cell in row.locator("th, td").all_text_contents()]
+        for row in window.at("#policies tbody tr").all()
+    ]
+    found = {row[0].removesuffix(" in use").removesuffix(" advised"): row[1:] for row in cells}
+    assert found.keys() == {row["policy"] for row in whatif}
+    for policy, numbers in found.items():
+        happened = [row for row in whatif if row["policy"] == policy and row["happens"]]
+        sums = [len(happened)]
+        for column in ("stopped", "moved", "moved_min", "idle_members", "spread"):
+            sums.append(sum(row[column] for row in happened))
+        mark = "in" if policy == "range" else "re"
+        assert numbers == [f"{number:,} {mark}" for number in sums]
+    assert [row[0] for row in cells if "in use" in row[0]] == ["range in use"]
+    assert [row[0] for row in cells if "advised" in row[0]] == ["range, static 45s advised"]
+
+
+def test_every_rebalance_is_listed_with_its_cause_and_mark(
+    report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window = report()
+    window.open("orders-app")
+    told = sorted(rows(tables("small").rebalances, "orders-app"), key=lambda row: row["at"])
+    listed = window.at("#rebalances tbody tr").all()
+    assert len(listed) == len(told) == 27
+    marks = []
+    for row, expected in zip(listed, told, strict=True):
+        cells = row.locator("td").all_text_contents()
+        assert cells[0] == f"{expected['at']:%Y-%m-%d %H:%M:%S}Z"
+        assert cells[1].startswith(expected["cause"])
+        assert cells[2] == expected["evidence"][:2]
+        counts = (expected["moved"], expected["moved_min"], expected["stopped"])
+        assert cells[4:7] == [str(count) for count in counts]
+        assert cells[-1] == expected["reason"]
+        marks.append(cells[2])
+    assert set(marks) == {"st", "in"}
+
+
+def test_rebalances_are_paged_by_fifty(report: Opener, tables: Callable[[str], Gold]) -> None:
+    window = report("many")
+    group = window.rows()[0]
+    many = len(rows(tables("many").rebalances, group))
+    assert many > 100
+    window.open(group)
+    assert window.at("#rebalances tbody tr").count() == 50
+    assert window.text("#listed") == f"1 to 50 of {many:,} rebalances"
+    assert window.at("#previous").is_disabled()
+    window.at("#next").click()
+    assert window.text("#listed") == f"51 to 100 of {many:,} rebalances"
+    window.at("#previous").click()
+    assert window.text("#listed") == f"1 to 50 of {many:,} rebalances"
+
+
+def test_lag_is_drawn_in_seconds_or_it_is_said_why_not(report: Opener) -> None:
+    window = report()
+    window.open("orders-app")
+    assert window.at("canvas#lag").is_visible()
+    assert "seconds" in window.text("#lag-title")
+    box = window.box("#lag")
+    assert "(sampled)" in window.pointed("#lag", (box["width"] / 2, box["height"] / 2))
+    window.at("#back").click()
+    window.open("quiet")
+    assert not window.at("canvas#lag").is_visible()
+    assert window.at("#no-lag").inner_text().startswith("No lag of this group is known")
+
+
+def test_moves_are_drawn_against_the_fewest(report: Opener) -> None:
+    window = report()
+    window.open("orders-app")
+    assert window.at("canvas#moves").is_visible()
+    points = window.grid("#moves", 120, 60)
+    assert len(set(window.colours("#moves", points))) >= 2
+    label = window.at("#moves").get_attribute("aria-label") or ""
+    assert "120 in all" in label
+
+
+def test_a_group_that_keeps_its_policy_has_no_second_chart(report: Opener) -> None:
+    window = report()
+    window.open("billing")
+    assert not window.at("canvas#would").is_visible()
+    assert "keep" in window.at("#no-would").inner_text()
+    assert window.at("canvas#was").is_visible()
+    assert window.at("#steps li").count() == 0
+
+
+def test_of_a_group_that_cannot_be_told_it_is_said_that_it_cannot(report: Opener) -> None:
+    window = report()
+    window.open("connect-sink")
+    assert "its members are not consumers (connect)" in window.text("#group-line")
+    for canvas in ("#was", "#would", "#moves"):
+        assert not window.at(canvas).is_visible()
+    assert "cannot be told" in window.at("#no-would").inner_text()
+    assert window.at("#rebalances tbody tr").count() == 3
+    cells = window.at("#rebalances tbody tr").first.locator("td").all_text_contents()
+    assert cells[4:7] == ["unknown"] * 3
+    window.at("#back").click()
+    window.open("audit")
+    assert window.at("canvas#was").is_visible()
+    assert window.at("canvas#would").is_visible()
+
+
+def test_what_could_not_be_seen_from_the_beginning_is_said(report: Opener) -> None:
+    window = report()
+    window.open("audit")
+    assert "sampled" in window.text("#group-known")
+    assert "Its beginning is missing" in window.text("#group-known")
+
+
+def test_every_number_of_a_group_has_its_mark(report: Opener) -> None:
+    window = report()
+    window.open("orders-app")
+    unmarked = window.page.evaluate(
+        """() => [...document.querySelectorAll('#group tbody td.number')].filter((cell) => {
+          const heads = cell.closest('table').tHead.rows[0].cells;
+          return !cell.querySelector('.mark') && !heads[cell.cellIndex].querySelector('.mark');
+        }).length"""
+    )
+    assert unmarked == 0
+    for title in ("#was-title", "#would-title", "#moves-title", "#lag-title", "#group-known"):
+        assert window.at(f"{title} abbr.mark").count() >= 1

@@ -1,0 +1,218 @@
+"""The list of groups: what it says, in which order, and what of it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rota.report.gold import Gold
+from tests.browser.conftest import Opener
+from tests.browser.opened import Opened
+from tests.gold_tables import SCRIPT
+
+COLUMNS = ("name", "damage", "rebalances", "stopped", "moved", "needed", "lag", "verdict", "policy")
+COUNTS = {
+    "damage": "damage",
+    "rebalances": "rebalances",
+    "stopped": "stopped",
+    "moved": "moved",
+    "needed": "moved_min",
+}
+"""Columns of the list, and of gold/advice."""
+
+
+def advice(gold: Gold) -> list[dict[str, Any]]:
+    return sorted(gold.advice.to_pylist(), key=lambda row: (-row["damage"], row["group"]))
+
+
+def test_the_first_line_is_that_of_the_worst_group(
+    report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    worst = advice(tables("small"))[0]
+    assert worst["group"] == "orders-app"
+    line = report().text("#first-line")
+    assert line.startswith(worst["headline"])
+    assert line.endswith("The change works for the clients seen: Java.")
+
+
+def test_every_group_is_there_with_the_numbers_of_the_tables(
+    report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window, expected = report(), advice(tables("small"))
+    assert window.rows() == [row["group"] for row in expected]
+    assert window.text("#found") == "6 of 6 groups"
+    for row in expected:
+        for column, name in COUNTS.items():
+            value = row[name]
+            said = "unknown" if value is None else f"{value:,.0f}"
+            assert window.cell(row["group"], column) == said
+        assert window.cell(row["group"], "verdict") == row["verdict"]
+        best = row["policy"] if row["verdict"] == "change" else ""
+        assert window.cell(row["group"], "policy") == best
+
+
+def test_lag_is_the_most_seconds_of_the_tables(
+    report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window = report()
+    assert window.cell("quiet", "lag") == "unknown"
+    rows = tables("small").lag.to_pylist()
+    most = max(row["lag_seconds"] for row in rows if row["group"] == "orders-app")
+    assert most == 120
+    assert window.cell("orders-app", "lag") == "2 min"
+
+
+def test_every_number_has_its_mark(report: Opener) -> None:
+    window = report()
+    unmarked = window.page.evaluate(
+        """() => {
+          const heads = [...document.querySelectorAll('#groups thead th')];
+          return [...document.querySelectorAll('#groups tbody td.number')].filter((cell) =>
+            !cell.querySelector('abbr.mark') && !heads[cell.cellIndex].querySelector('abbr.mark')
+          ).map((cell) => cell.textContent);
+        }"""
+    )
+    assert unmarked == []
+    marks = {
+        group: window.at(f'tr[data-group="{group}"] td.number abbr.mark').first.text_content()
+        for group in ("orders-app", "audit")
+    }
+    assert marks == {"orders-app": "in", "audit": "sa"}
+    legend = window.at("#legend li").all_text_contents()
+    assert [line[:12] for line in legend] == [
+        "st stated: t",
+        "in inferred:",
+        "sa sampled: ",
+        "re replayed:",
+    ]
+
+
+def test_a_demo_says_so_on_every_view(report: Opener) -> None:
+    window = report("demo")
+    said = "DEMO: a simulated day, no cluster of anybody's"
+    assert window.at("#demo").inner_text() == said
+    window.open("orders-app")
+    assert window.at("#demo").is_visible()
+    assert window.at("#demo").inner_text() == said
+
+
+def test_what_is_no_demo_does_not_say_so(report: Opener) -> None:
+    window = report()
+    assert window.at("#demo").count() == 0
+    assert "DEMO" not in window.at("body").inner_text()
+
+
+def test_what_could_not_be_read_is_counted_with_examples(report: Opener) -> None:
+    window = report()
+    said = window.text("#unread")
+    assert "1,237" in said
+    assert "3 records of an unknown version" in said
+    assert "partition 7, offset 12: version 99" in said
+    window.open("audit")
+    assert window.at("#unread").is_visible()
+
+
+def test_the_evidence_is_told_on_both_views(report: Opener, tables: Callable[[str], Gold]) -> None:
+    window = report()
+    (run,) = tables("small").evidence.to_pylist()
+    said = window.text("#evidence")
+    assert f"{run['records']:,} records from 2026-11-15" in said
+    assert "every 30 s" in said
+    window.open("orders-app")
+    assert window.at("#evidence").is_visible()
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_is_sorted_both_ways(
+    column: str, report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window = report("many")
+    orders = []
+    for _ in range(2):
+        window.at(f"#groups button[data-sort={column}]").click()
+        told = {
+            head.get_attribute("aria-sort"): head.locator("button").get_attribute("data-sort")
+            for head in window.at("#groups th[aria-sort]").all()
+        }
+        (order,) = told
+        assert told == {order: column}
+        assert _values(window, column) == _ordered(tables("many"), column, order)
+        orders.append(order)
+    assert sorted(map(str, orders)) == ["ascending", "descending"]
+
+
+def test_unknown_numbers_come_after_known_ones(report: Opener) -> None:
+    window = report()
+    window.at("#groups button[data-sort=moved]").click()
+    assert window.rows()[-1] == "connect-sink"
+
+
+def _values(window: Opened, column: str) -> list[str]:
+    return [window.cell(group, column) for group in window.rows()]
+
+
+def _ordered(gold: Gold, column: str, order: str | None) -> list[str]:
+    """What the cells of a column must be, from the top down."""
+    rows, backwards = advice(gold), order == "descending"
+    if column in COUNTS:
+        values = sorted((row[COUNTS[column]] for row in rows), reverse=backwards)
+        return [f"{value:,.0f}" for value in values]
+    if column == "lag":
+        most: dict[str, float] = {}
+        for row in gold.lag.to_pylist():
+            most[row["group"]] = max(most.get(row["group"], 0.0), row["lag_seconds"])
+        return [f"{round(value / 60)} min" for value in sorted(most.values(), reverse=backwards)]
+    names = {"name": "group"}
+    texts = [
+        row["policy"] * (row["verdict"] == "change")
+        if column == "policy"
+        else row[names.get(column, column)]
+        for row in rows
+    ]
+    return sorted(texts, reverse=backwards)
+
+
+def test_a_search_leaves_the_groups_whose_names_have_the_text(report: Opener) -> None:
+    window = report()
+    window.at("#search").fill("ORDER")
+    assert window.rows() == ["orders-app"]
+    assert window.text("#found") == "1 of 6 groups"
+    window.at("#search").fill("<script>")
+    assert window.rows() == [f"{SCRIPT}\"'&"]
+    window.at("#search").fill("no such group")
+    assert window.rows() == []
+    assert window.text("#found") == "0 of 6 groups"
+    window.at("#search").fill("")
+    assert len(window.rows()) == 6
+
+
+def test_a_search_outlives_sorting(report: Opener) -> None:
+    window = report("many")
+    window.at("#search").fill("service-001")
+    window.at("#groups button[data-sort=name]").click()
+    assert window.rows() == sorted(f"team-{n:02}.service-{n:04}" for n in range(10, 20))
+    assert window.text("#found") == "10 of 30 groups"
+
+
+def test_the_list_is_complete_without_scripts(
+    report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window = report(javascript=False)
+    assert window.at("#groups tbody tr").count() == 6
+    assert window.at("#groups tbody tr th").all_inner_texts() == [
+        row["group"] for row in advice(tables("small"))
+    ]
+    assert window.at("noscript").is_visible()
+
+
+def test_tables_without_rows_make_a_page_that_says_so(report: Opener) -> None:
+    window = report("nothing")
+    assert window.text("#first-line") == "No rebalance of any group in this evidence."
+    assert window.rows() == []
+    assert window.text("#found") == "0 of 0 groups"
+    window.at("#search").fill("x")
+    assert window.text("#found") == "0 of 0 groups"
+    window.page.goto(f"{window.address}#g=0")
+    assert window.at("#list").is_visible()
