@@ -1,7 +1,7 @@
 """Every ``rota`` command line on any page is one that the real parsers take.
 
-Those in ``console`` and ``yaml`` blocks also run (``test_docs.py``), and plans and simulations
-without a cluster run here. The others are only parsed: ``PARSED`` says which, and why.
+Those in ``console`` and ``yaml`` blocks also run (``test_docs.py``); plans and simulations without
+a cluster, and reports, run here. The others are only parsed: ``PARSED`` says which, and why.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import pytest
 from docs import generate_commands
 
 from rota.cli.main import COMMANDS, main, parser
+from tests import gold_tables
+from tests.gold_history import History
+from tests.gold_layout import MORNING
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -31,7 +34,7 @@ PARSED = {
     r"^rota run --demo": "a minute of Spark; tests/spark and tests/package run it",
     r"^rota run .*--bootstrap-servers ": "a cluster of one's own, and Spark; tests/spark has both",
     r"^rota run .*--segments ": "copied folders, and Spark; tests/spark has both",
-    r"^rota report": "tables of a run; tests/unit/test_report_cli.py has some",
+    r"^rota report .*--open": "a browser of the reader's; tests/browser has one",
     r"^rota broker": "it runs until it is stopped; tests/unit/test_broker_cli.py does both",
     r"^rota groups ": "a cluster with groups; docs/how-to/groups.md runs them with a broker",
     r"^rota plan .*--group ": "a cluster with a group that runs; tests/unit/test_live_plan.py",
@@ -59,8 +62,13 @@ class Line:
 
     @property
     def needs_nothing(self) -> bool:
-        """No cluster, no minutes."""
-        return self.words[1] in {"plan", "simulate"} and "--group" not in self.words
+        """No cluster, no browser, no minutes."""
+        match self.words[1]:
+            case "plan" | "simulate":
+                return "--group" not in self.words
+            case "report":
+                return "--open" not in self.words
+        return False
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
@@ -121,8 +129,8 @@ def test_a_command_line_parses(line: Line, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A reader's folder: the examples, a group of three in ``group.json``, and ``mine.py`` with the
-    strategy of docs/how-to/custom-strategy.md.
+    """A reader's folder: the examples, a group of three in ``group.json``, ``mine.py`` with the
+    strategy of docs/how-to/custom-strategy.md, and the tables of two runs.
     """
     members = [{"id": f"C{number}", "topics": ["orders"]} for number in range(3)]
     group = {"partitions": {"orders": 12}, "members": members}
@@ -131,6 +139,13 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     page = ROOT / "docs" / "how-to" / "custom-strategy.md"
     strategy = next(text for kind, text in blocks(page) if kind == "python")
     (tmp_path / "mine.py").write_text(f"{strategy}\n\nMyAssignor = Random\n")
+    for out in ("rota-out", "incident"):
+        histories = [
+            History(group=name, topics={"orders": 4}) for name in ("billing", "billing-eu")
+        ]
+        for history in histories:
+            history.join(["app-1", "app-2"], MORNING)
+        gold_tables.tables(histories).write(tmp_path / out)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.delitem(sys.modules, "mine", raising=False)
@@ -138,7 +153,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("line", RUN, ids=str)
-def test_a_plan_or_a_simulation_runs(
+def test_what_needs_no_cluster_runs(
     line: Line, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(line.words[1:]) == 0, capsys.readouterr().err
