@@ -212,7 +212,8 @@ def test_what_the_pages_show_runs(
         exec(here.replace("/data/", f"{tmp_path}/"), namespace)
     printed = capsys.readouterr().out
     assert "|NULL|  0-1|        0|     1|" in printed
-    assert re.search(r"^```text\n(\+---.*?)```", text, re.MULTILINE | re.DOTALL)[1] in printed
+    (shown,) = re.findall(r"^```text\n(\+---.*?)```", text, re.MULTILINE | re.DOTALL)
+    assert shown in printed
     assert session.read.parquet(f"{tmp_path}/bills").count() == 2
     assert broker.committed("billing") == {p(0): 2}
 
