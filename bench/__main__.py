@@ -42,6 +42,7 @@ BENCHMARKS: Mapping[str, str] = MappingProxyType(
         "W": "consumer",
         "X": "spark_source",
         "Y": "follow",
+        "Z": "page",
     }
 )
 

@@ -103,6 +103,9 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "pipeline-half": Limit(seconds=150, mib=700),
         "pipeline": Limit(seconds=300, mib=700),
         "follow": Limit(seconds=10),
+        "page-file": Limit(mib=19),  # 20 MB are 19.07 MiB
+        "page-paint": Limit(seconds=2),
+        "page-interaction": Limit(seconds=0.1),
         "broker-start": Limit(seconds=0.3),
         "broker-command": Limit(seconds=1),
         "broker-idle": Limit(mib=100),

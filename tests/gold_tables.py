@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from rota.pipeline import generation, rebalance, schema, whatif
-from rota.tables import ADVICE, ADVISED, LAG, OWNERSHIP, REBALANCES, SERVERLOG, STATUS, WHATIF
+from rota.tables import LAG, OWNERSHIP, REBALANCES, SERVERLOG, STATUS
 from tests.gold_history import HOUR, MINUTE, SECOND, History
 from tests.gold_large import large
 from tests.gold_layout import MORNING, Run, Tables
@@ -60,23 +60,12 @@ def _add(made: Tables, history: History, *, lagging: bool) -> None:
         made.add(REBALANCES, rows)
     made.add(OWNERSHIP, schema.fact_batch(OWNERSHIP, history.ownership))
     parts = [("generations", generations), *(("rebalances", rows) for rows in told)]
-    made.add(ADVISED, _advised(history))
     for rows in whatif.of_group(parts, {}, None):
-        for name, table in (("whatif", WHATIF), ("advice", ADVICE)):
-            if name in rows.schema.names and rows.column(name).null_count < rows.num_rows:
+        for name, table in whatif.COLUMNS.items():
+            if rows.column(name).null_count < rows.num_rows:
                 made.add(table, pa.RecordBatch.from_struct_array(rows.column(name)))
     if lagging:
         _add_lag(made, history)
-
-
-def _advised(history: History) -> pa.RecordBatch:
-    """With static members that are always back in time, all stay with what they had first."""
-    first = history.generations[0].at
-    restarted = len(history.generations) > 1 and history.strategy == "range"
-    kept = [one for one in history.ownership if one.since == first and restarted]
-    names = schema.arrow(ADVISED).names
-    rows = [{name: getattr(one, name) for name in names} | {"until": None} for one in kept]
-    return schema.batch(ADVISED, rows)
 
 
 def _add_lag(made: Tables, history: History) -> None:
@@ -125,6 +114,7 @@ def small(folder: Path, run: Run | None = None) -> Path:
     busy.join(["app-1", "app-2", "app-3", "app-4"], MORNING, stated=True)
     for hour in (1, 3, 5):
         busy.deploy(MORNING + hour * HOUR)
+    busy.join(["app-5"], MORNING + 5 * HOUR + 30 * MINUTE)
     busy.restart("app-2", MORNING + 6 * HOUR, away=20 * SECOND, stated=True)
     calm = History(group="billing", topics={"invoices": 6}, strategy="cooperative-sticky")
     calm.join(["bill-1"], MORNING + 10 * MINUTE)

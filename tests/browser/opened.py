@@ -13,6 +13,8 @@ from typing import Any, Literal
 from playwright.sync_api import Browser, Locator, Page
 
 Scheme = Literal["light", "dark"]
+PATIENCE = 15_000
+"""Milliseconds that something may take to come."""
 WIDE = (1280, 900)
 PHONE = (390, 844)
 _TIP = re.compile(
@@ -21,11 +23,22 @@ _TIP = re.compile(
 _SHOWN = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)Z to (?:(\d{4}-\d\d-\d\d) )?(\S+)Z")
 _PIXELS = """([canvas, points, reach]) => {
   const ratio = canvas.width / canvas.clientWidth;
-  const context = canvas.getContext('2d');
+  const copy = new OffscreenCanvas(canvas.width, canvas.height);
+  const context = copy.getContext('2d', { willReadFrequently: true });
+  context.drawImage(canvas, 0, 0);
+  const size = Math.round((2 * reach + 1) * ratio);
   return points.map(([x, y]) => {
-    const [left, top, size] = [x - reach, y - reach, 2 * reach + 1].map((n) => Math.round(n * ratio));
+    const [left, top] = [x - reach, y - reach].map((place) => Math.round(place * ratio));
     return [...context.getImageData(left, top, size, size).data];
   });
+}"""
+_PLACE = """(selector) => {
+  const box = document.querySelector(selector).getBoundingClientRect();
+  if (box.top < 0 || box.bottom > innerHeight) {
+    document.querySelector(selector).scrollIntoView({ block: 'center' });
+  }
+  const now = document.querySelector(selector).getBoundingClientRect();
+  return [now.left, now.top];
 }"""
 Colour = tuple[int, int, int]
 Point = tuple[float, float]
@@ -145,8 +158,10 @@ class Opened:
 
     def pointed(self, canvas: str, point: Point) -> str:
         """What the tip says of a point."""
-        self.at(canvas).hover(position={"x": point[0], "y": point[1]}, force=True)
-        return self.text("#tip")
+        left, top = self.page.evaluate(_PLACE, canvas)
+        self.page.mouse.move(left + point[0], top + point[1])
+        found: str = self.page.evaluate("document.getElementById('tip').textContent")
+        return found
 
     def leave(self) -> None:
         """The pointer goes away."""
@@ -197,6 +212,7 @@ def opened(
         viewport={"width": size[0], "height": size[1]},
         java_script_enabled=javascript,
     )
+    context.set_default_timeout(PATIENCE)
     try:
         address = report.resolve().as_uri()
         found = Opened(context.new_page(), address)

@@ -1,0 +1,161 @@
+"""The report of a large cluster in a real Chromium: how large its file is, how soon something is
+seen, and how long it takes to answer.
+
+Seconds of an interaction are those from the event until the frame that shows what came of it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page
+from tests.browser.chromium import Unavailable, chromium
+from tests.gold_tables import large
+
+from bench.limit import LIMITS, shown
+from bench.measure import Taken
+from bench.run import Row, Run
+from rota.report import gold, page, story
+
+GROUPS, PARTITIONS, REBALANCES = 1_000, 10_000, 50_000
+SIZE = f"{GROUPS:,} groups, {PARTITIONS:,} partitions, {REBALANCES:,} rebalances"
+OPENINGS = 5
+PAINTED = """() => {
+  const entry = performance.getEntriesByName('first-contentful-paint')[0];
+  return entry ? entry.startTime : null;
+}"""
+ANSWERED = """([selector, kind, value, awaited]) => new Promise((done) => {
+  const frames = (left) => (left ? requestAnimationFrame(() => frames(left - 1))
+    : done(performance.now() - begun));
+  const wait = () => {
+    const found = !awaited || document.querySelector(awaited);
+    if (found) frames(2); else requestAnimationFrame(wait);
+  };
+  const target = document.querySelector(selector);
+  const begun = performance.now();
+  if (kind === 'input') {
+    target.value = value;
+    target.dispatchEvent(new InputEvent('input', { bubbles: true }));
+  } else if (kind === 'key') {
+    target.dispatchEvent(new KeyboardEvent('keydown', { key: value, bubbles: true }));
+  } else if (kind === 'wheel') {
+    const { width, height } = target.getBoundingClientRect();
+    const { left, top } = target.getBoundingClientRect();
+    target.dispatchEvent(new WheelEvent('wheel', { deltaY: value, bubbles: true, cancelable: true,
+      clientX: left + width / 2, clientY: top + height / 2 }));
+  } else target.click();
+  wait();
+})"""
+"""Milliseconds. What is awaited is there, and two frames later it is seen."""
+SORTED = ("name", "damage", "rebalances", "lag", "verdict", "moved")
+SEARCHED = ("s", "service-0", "team-07", "no such group", "")
+ZOOMED = (
+    ("#zoom-in", "click", None),
+    ("#was", "key", "+"),
+    ("#was", "wheel", -100),
+    ("#later", "click", None),
+    ("#was", "wheel", 100),
+    ("#zoom-all", "click", None),
+)
+
+
+def run(bench: Run) -> Iterator[Row]:
+    """Size, paint and answers."""
+    try:
+        found = chromium()
+    except Unavailable as error:
+        bench.notes.append(f"Z (page) did not run: {error}")
+        bench.say(f"!! Z is LEFT OUT: {error}")
+        return
+    bench.say(f"   tables of {SIZE}")
+    folder = bench.folder / "page"
+    folder.mkdir()
+    large(folder, groups=GROUPS, partitions=PARTITIONS, rebalances=REBALANCES)
+    written, size = _written(folder)
+    work = f"report of {SIZE}: written (peak: the file)"
+    yield Row(
+        work=work, ours=Taken(seconds=written, peak=size), theirs={}, limit=LIMITS["page-file"]
+    )
+    with found.started() as browser:
+        bench.say(f"   Chromium {browser.version}")
+        took = _measured(browser, folder / "report.html", bench)
+    for what, seconds in took.items():
+        middle, worst = statistics.median(seconds), max(seconds)
+        bench.notes.append(
+            f"Z: {what}: {shown(middle)} in the middle, {shown(worst)} at worst, of {len(seconds)}"
+        )
+        key = "page-paint" if what == "first paint" else "page-interaction"
+        yield Row(
+            work=f"report: {what}, the slowest of {len(seconds)}",
+            ours=Taken(seconds=worst),
+            theirs={},
+            limit=LIMITS[key],
+        )
+
+
+def _written(folder: Path) -> tuple[float, int]:
+    """Seconds that it takes to write the page, and its bytes."""
+    begun = time.monotonic()
+    read = gold.read(str(folder))
+    page.write(story.tell(read), read, folder / "report.html")
+    return time.monotonic() - begun, (folder / "report.html").stat().st_size
+
+
+def _measured(browser: Browser, report: Path, bench: Run) -> dict[str, list[float]]:
+    took: dict[str, list[float]] = {"first paint": []}
+    for _ in range(OPENINGS):
+        window = browser.new_page(viewport={"width": 1280, "height": 900})
+        window.goto(report.as_uri())
+        window.wait_for_function(f"({PAINTED})() !== null")
+        took["first paint"].append(window.evaluate(PAINTED) / 1_000)
+        for what, measure in _INTERACTIONS.items():
+            took.setdefault(what, []).extend(measure(window))
+        window.close()
+    for what, seconds in took.items():
+        bench.say(f"   {what}: {', '.join(shown(each) for each in seconds)}")
+    return took
+
+
+def _answer(
+    window: Page, selector: str, kind: str, value: object = None, awaited: str | None = None
+) -> float:
+    """Seconds until an event is answered."""
+    milliseconds: float = window.evaluate(ANSWERED, [selector, kind, value, awaited])
+    return milliseconds / 1_000
+
+
+def _sort(window: Page) -> Sequence[float]:
+    return [_answer(window, f"#groups button[data-sort={each}]", "click") for each in SORTED]
+
+
+def _search(window: Page) -> Sequence[float]:
+    return [_answer(window, "#search", "input", text) for text in SEARCHED]
+
+
+def _open(window: Page) -> Sequence[float]:
+    """The largest group, which has done the most damage too."""
+    _answer(window, "#groups button[data-sort=damage]", "click")
+    link = '#groups a[href="#g=0"]'
+    if window.locator(link).count() == 0:
+        _answer(window, "#groups button[data-sort=damage]", "click")
+    return [_answer(window, link, "click", awaited="#group:not([hidden])")]
+
+
+def _zoom(window: Page) -> Sequence[float]:
+    return [_answer(window, *each) for each in ZOOMED]
+
+
+def _next(window: Page) -> Sequence[float]:
+    return [_answer(window, "#next", "click")]
+
+
+_INTERACTIONS: dict[str, Callable[[Page], Sequence[float]]] = {
+    "sort": _sort,
+    "search": _search,
+    "open the largest group": _open,
+    "zoom": _zoom,
+    "next fifty rebalances": _next,
+}
