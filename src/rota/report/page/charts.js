@@ -74,13 +74,14 @@ function lagChart({ lag }, view) {
     `Lag in ${inSeconds ? 'seconds' : 'records (ages are not known)'}, the most of all partitions `, marked('sampled'));
   return new LagChart(
     at('lag'), view, lag, inSeconds ? lag.seconds : lag.records,
-    inSeconds ? (amount) => duration(amount * SECOND) : number);
+    inSeconds ? (amount) => duration(amount * SECOND) : number,
+    inSeconds ? STEPS.map((step) => step / SECOND) : []);
 }
 
 function fillTopics(chart, choose) {
   const list = at('topic');
   const options = [['', `all ${counted(chart.rowTopic.length, 'partition')}`]];
-  chart.topics.forEach((topic, place) => options.push([String(place), topic.length > 60 ? `${topic.slice(0, 60)}…` : topic]));
+  chart.topics.forEach((topic, place) => options.push([String(place), shortened(topic, 60)]));
   list.replaceChildren(...options.map(([value, text]) => element('option', { value }, text)));
   list.hidden = at('topic-label').hidden = chart.topics.length < 2;
   list.onchange = () => choose(list.value);
@@ -172,5 +173,5 @@ function rebalancesTip(rebalances, first, end, isReplayed) {
   const took = rebalances.took[first];
   const members = `members ${number(rebalances.before[first])} to ${number(rebalances.after[first])}`;
   const length = took === null ? '' : `, took ${duration(took)}`;
-  return `Rebalance ${time}, ${causeOf(rebalances, first)} (${rebalances.evidence[first]}): ${cost}; ${members}${length}. ${rebalances.reason[first]}`;
+  return `Rebalance ${time}, ${causeOf(rebalances, first)} (${rebalances.evidence[first]}): ${cost}; ${members}${length}. ${shortened(rebalances.reason[first], 240)}`;
 }
