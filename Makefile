@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup run test lint bench docs nightly clean
+.PHONY: help setup run test lint bench docs screenshots dist nightly clean
 
 help:            ## what there is
 	@grep -hE '^[a-z]+: .*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,7 +18,7 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-run: $(READY)    ## the main job on a simulated day: `rota run --demo`, tables in rota-demo/
+run: $(READY)    ## the main job on a simulated day: `rota run --demo`, report and tables in rota-demo/
 	@$(BIN)/rota run --demo
 
 test: lint       ## lint, types, layers and every test but the nightly ones
@@ -33,13 +33,23 @@ lint: $(READY)   ## ruff, mypy strict, import-linter
 bench: $(READY)  ## speed and memory beside Java, franz-go and kafka-python
 	@$(BIN)/python -m bench
 
-docs: $(READY)   ## pages made of what the sources and the tests declare: tables, settings, clients
+docs: $(READY)   ## pages made of what the sources declare: commands, layers, tables, clients, ...
+	@$(BIN)/python docs/generate_commands.py
+	@PYTHONPATH=. $(BIN)/python docs/generate_layers.py
+	@PYTHONPATH=. $(BIN)/python docs/generate_libraries.py
 	@$(BIN)/python docs/generate_tables.py
 	@$(BIN)/python docs/generate_settings.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_clients.py
+
+screenshots: $(READY)  ## the pictures and the demo in README.md, from a run of `rota run --demo`
+	@PYTHONPATH=. $(BIN)/python docs/make_screenshots.py
+
+dist: $(READY)   ## the wheel and the sdist, in dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation
 
 nightly: lint    ## everything, with many more seeds and examples
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly"
 
 clean:           ## forget the environment and what was fetched
-	rm -rf .venv .java .go .clients .hypothesis .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .java .go .clients .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache dist

@@ -91,7 +91,7 @@ ORDER BY stops_saved + moves_saved DESC, w.`group`, w.policy
     ),
 )
 
-_STRUCT = re.compile(r"struct<(.*)>", re.DOTALL)
+_STRUCT = re.compile(r"(array<)?struct<(.*)>(?(1)>)", re.DOTALL)
 
 
 def page() -> str:
@@ -113,20 +113,26 @@ def _lines() -> Iterator[str]:
 
 def _table(table: Table) -> Iterator[str]:
     yield f"### `{table.name}`\n"
-    key = ", ".join(f"`{name}`" for name in table.key)
-    yield f"One row is {table.row}. Told apart by {key}.\n"
+    yield f"One row is {table.row}. {_told_apart(table)}\n"
     yield "| column | type | what it says |\n|---|---|---|"
     for column in table.columns:
         yield f"| `{column.name}` | {_type(column)} | {_cell(column.meaning)} |"
     for column in table.columns:
-        nested = _STRUCT.search(column.type)
+        nested = _STRUCT.fullmatch(column.type)
         if nested:
-            yield f"\nEach of `{column.name}` has `{nested[1]}`."
+            yield f"\n{'Each of ' if nested[1] else ''}`{column.name}` has `{nested[2]}`."
     yield ""
 
 
+def _told_apart(table: Table) -> str:
+    if not table.key:
+        return "There is one row."
+    return f"Told apart by {', '.join(f'`{name}`' for name in table.key)}."
+
+
 def _type(column: Column) -> str:
-    shown = _STRUCT.sub("struct", column.type)
+    nested = _STRUCT.fullmatch(column.type)
+    shown = column.type if nested is None else "array<struct>" if nested[1] else "struct"
     return f"{_cell(shown)}{'' if column.required else ', or null'}"
 
 

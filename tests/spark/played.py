@@ -98,6 +98,8 @@ def check_table(ran: Ran, table: Table) -> None:
 
 WAYS = ("cluster", "lookups")
 """Columns of gold/evidence that tell on which way the evidence came."""
+LOOKED_UP = "ends of topics"
+"""What a cluster could not be asked for."""
 
 
 def everything(out: Path, tables: Sequence[Table] = TABLES) -> dict[str, list[Row]]:
@@ -106,4 +108,5 @@ def everything(out: Path, tables: Sequence[Table] = TABLES) -> dict[str, list[Ro
     for row in found.get(EVIDENCE.name, ()):
         for name in WAYS:
             del row[name]
+        row["unread"] = [one for one in row["unread"] if not one["what"].startswith(LOOKED_UP)]
     return found

@@ -25,7 +25,7 @@ examples:
       of rota-out, where rota run leaves its tables; of rota-demo, if only that is there
   rota report rota-demo --open
       and shows the page in a browser
-  rota report incident --group 'billing-*' --out /tmp/billing.html
+  rota report incident --group 'billing-*' --out billing.html
       some groups only, in a page that names no others
   rota report --json | jq '.groups[0].first_line'
 

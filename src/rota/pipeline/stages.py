@@ -32,7 +32,6 @@ from rota.pipeline.summary import Summary
 from rota.pipeline.unread import SHOWN, Unread
 from rota.replay.lag import REACH
 from rota.tables import (
-    ADVICE,
     COMMITS,
     ENDS,
     EVIDENCE,
@@ -307,8 +306,6 @@ class Stages:
                 found = tables.keep(spark, "rebalances", found)
             self._history = found
             self.summary.rebalances = tables.write(REBALANCES, self._since(found, "at"))["rows"]
-            causes = tables.read(spark, REBALANCES).groupBy("cause", "evidence").count()
-            self.summary.causes = sorted(tuple(row) for row in causes.collect())
             note.append(f"{self.summary.rebalances:,} rebalances")
 
     def _lag(self) -> None:
@@ -358,9 +355,6 @@ class Stages:
                 for name, table in whatif.COLUMNS.items()
             )
             count, *_ = tables.write_all(*made)
-            self.summary.groups = (
-                tables.read(spark, ADVICE).sort(fn.desc("damage"), "group").collect()
-            )
             note.append(f"{count:,} rebalances under a policy")
 
     def _since(self, rows: DataFrame, column: str) -> DataFrame:

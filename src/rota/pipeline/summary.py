@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql import Row
-
 from rota.pipeline.cluster import Live
 from rota.pipeline.lookup import Looked
 from rota.pipeline.poll import Polled
@@ -39,10 +37,6 @@ class Summary:
     """What there was to read in a cluster."""
     looked: Looked | None = None
     """What came of look-ups."""
-    causes: list[tuple[str, str, int]] = field(default_factory=list)
-    """Cause, evidence, how many rebalances."""
-    groups: list[Row] = field(default_factory=list)
-    """gold/advice, the worst group first."""
     complete: Mapping[int, Edge] = field(default_factory=dict)
     """By partition of the journal, from where on all its records are there."""
     windows: list[tuple[str, int, bool]] = field(default_factory=list)

@@ -1,0 +1,50 @@
+"""Writes what each client library can do into how-to/migrate.md, as the advice of ``rota run`` has
+it: ``make docs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from docs.marked import replaced
+
+from rota.replay.migration import LIBRARIES, UNKNOWN, Library
+from rota.replay.policy import COOPERATIVE_STICKY
+
+PAGE = Path(__file__).with_name("how-to") / "migrate.md"
+
+
+def page(text: str) -> str:
+    """The page with the table of today."""
+    return replaced(text, "libraries", table())
+
+
+def table() -> str:
+    """A row for each library that ``rota run`` can tell."""
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield "| library | to cooperative-sticky | static members | session | to KIP-848 |"
+    yield "|---|---|---|---|---|"
+    for name, one in LIBRARIES.items():
+        if name != UNKNOWN:
+            static = f"`{one.static}`" if one.static else "not there"
+            session = f"`{one.session}`" if one.static else ""
+            broker = one.broker or "not there"
+            yield f"| {one.name} | {_cooperative(one)} | {static} | {session} | {broker} |"
+
+
+def _cooperative(one: Library) -> str:
+    if not one.strategies:
+        return "not there: its strategies are its own"
+    if COOPERATIVE_STICKY not in one.strategies:
+        return "not there"
+    way = "two rolling restarts" if one.mixes else "all members must stop once"
+    since = f"; {one.cooperative}" if one.cooperative else ""
+    return f"{way} (`{one.strategy}`){since}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
