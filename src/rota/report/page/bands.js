@@ -41,7 +41,7 @@ class BandChart extends Plot {
   // The band of a row at a time; null where nobody owned it.
   bandAt(row, time) {
     const { first, since, until } = this.bands;
-    const place = placeOf(since, time + 1e-6, first[row], first[row + 1]) - 1;
+    const place = placeOf(since, time + INSTANT, first[row], first[row + 1]) - 1;
     return place >= first[row] && time <= until[place] ? place : null;
   }
 
@@ -184,7 +184,7 @@ function pointTime(plot, context, cursor) {
 function columnsOf(plot, rebalances) {
   const columns = [];
   let last = null;
-  const end = placeOf(rebalances.at, plot.view.to + 1e-6);
+  const end = placeOf(rebalances.at, plot.view.to + INSTANT);
   for (let place = placeOf(rebalances.at, plot.view.from); place < end; place++) {
     const x = Math.round(plot.x(rebalances.at[place]));
     if (!last || last.x !== x) columns.push(last = { x, first: place, causes: new Map() });

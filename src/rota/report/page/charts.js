@@ -1,7 +1,7 @@
 // A group's four charts: one time, one cursor, one set of rows.
 function showCharts(chart) {
   const { group, rebalances, replayed } = chart;
-  const cursor = { time: null, row: null, chosen: null };
+  const cursor = { time: null, row: null, chosen: null, exact: null };
   const view = new View(chart.begin, chart.end, () => { again(true); });
   let plots = [], ink = inks(), waiting = null;
 
@@ -130,7 +130,8 @@ function tip({ chart, was, would, lag, cursor, plot }) {
   const lines = [];
   const nearby = plot === would ? chart.replayed : chart.rebalances;
   const near = (4 / (plot.right - plot.left)) * plot.view.width;
-  const first = placeOf(nearby.at, time - near), end = placeOf(nearby.at, time + near);
+  const first = cursor.exact ? cursor.exact.place : placeOf(nearby.at, time - near);
+  const end = cursor.exact ? first + 1 : placeOf(nearby.at, time + near);
   if (end > first) lines.push(rebalancesTip(nearby, first, end, plot === would));
   if (row !== null) {
     const name = `${chart.topics[chart.rowTopic[row]]}-${chart.rowPartition[row]}`;

@@ -78,7 +78,7 @@ class LagChart extends Plot {
 
   // The amount at a time; null where none is known.
   amountAt(time) {
-    const place = placeOf(this.lag.at, time + 1e-6) - 1;
+    const place = placeOf(this.lag.at, time + INSTANT) - 1;
     return place >= 0 && time < this.lag.at[place] + this.lag.step ? this.amounts[place] : null;
   }
 }

@@ -149,6 +149,9 @@ function fitted(context, text, width) {
   return low ? text.slice(0, low) + '…' : '';
 }
 
+// Less than any two times are apart, and more than the numbers of this age can tell apart.
+const INSTANT = 1e-2;
+
 // The first place in a rising column that is not below a value.
 function placeOf(column, value, low = 0, high = column.length) {
   while (low < high) {
