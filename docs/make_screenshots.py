@@ -58,7 +58,7 @@ def with_demo(readme: str, printed: str) -> str:
 
 
 def pictures(browser: Browser, report: Path) -> None:
-    """The list, and the worst group."""
+    """The list, and the worst group down to the key of its charts."""
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
     page.goto(report.resolve().as_uri())
     page.locator("#groups").wait_for()
@@ -67,8 +67,7 @@ def pictures(browser: Browser, report: Path) -> None:
     page.locator("#group").wait_for(state="visible")
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     bottom = page.evaluate(
-        "Math.ceil(document.getElementById('lag').closest('.pair')"
-        ".getBoundingClientRect().bottom + scrollY) + 16"
+        "Math.ceil(document.getElementById('causes').getBoundingClientRect().bottom + scrollY) + 16"
     )
     page.set_viewport_size({"width": WIDTH, "height": int(bottom)})
     page.evaluate("scrollTo(0, 0)")

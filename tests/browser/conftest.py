@@ -29,6 +29,7 @@ MADE: dict[str, Callable[[Path], Path]] = {
     "demo": lambda folder: gold_tables.small(folder, gold_tables.Run(demo=True)),
     "hostile": gold_tables.hostile,
     "nothing": gold_tables.nothing,
+    "crowd": lambda folder: gold_tables.large(folder, groups=250, partitions=500, rebalances=1_000),
     "many": lambda folder: gold_tables.large(folder, groups=30, partitions=600, rebalances=3_000),
 }
 

@@ -118,6 +118,7 @@ class Opened:
 
     def shown(self) -> tuple[datetime, datetime]:
         """The time that the charts show."""
+        self.settle()
         found = _SHOWN.search(self.text("#shown"))
         assert found is not None, self.text("#shown")
         day, begin, other, end = found.groups()

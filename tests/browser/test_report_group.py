@@ -221,6 +221,17 @@ def test_moving_in_time_keeps_the_width(report: Opener) -> None:
     assert window.shown()[1] - window.shown()[0] > 4 * (end - begin)
 
 
+def test_two_steps_within_one_frame_are_both_told(report: Opener) -> None:
+    window = report()
+    window.open("orders-app")
+    begin, end = window.shown()
+    window.page.evaluate(
+        "() => { for (let n = 0; n < 2; n++) document.getElementById('zoom-in').click(); }"
+    )
+    closer = window.shown()
+    assert abs((closer[1] - closer[0]) - (end - begin) / 4) <= timedelta(seconds=1)
+
+
 def test_the_wheel_scrolls_the_page_where_there_is_nothing_to_zoom_out_to(report: Opener) -> None:
     window = report(size=(1280, 600))
     window.open("orders-app")
@@ -306,7 +317,7 @@ def test_moves_are_drawn_against_the_fewest(report: Opener, tables: Callable[[st
     window = report()
     window.open("orders-app")
     assert window.at("canvas#moves").is_visible()
-    points = window.grid("#moves", 120, 60)
+    points = window.grid("#moves", 60, 20)
     assert len(set(window.colours("#moves", points))) >= 2
     label = window.at("#moves").get_attribute("aria-label") or ""
     (told,) = rows(tables("small").advice, "orders-app")

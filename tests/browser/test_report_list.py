@@ -196,6 +196,33 @@ def test_a_search_outlives_sorting(report: Opener) -> None:
     assert window.text("#found") == "10 of 30 groups"
 
 
+def test_of_many_groups_the_first_hundred_are_shown_and_more_on_demand(report: Opener) -> None:
+    window = report("crowd")
+    assert len(window.rows()) == 100
+    assert window.text("#found") == "250 of 250 groups"
+    window.at("#more").click()
+    assert len(window.rows()) == 200
+    window.at("#more").click()
+    assert len(window.rows()) == 250
+    assert not window.at("#more").is_visible()
+
+
+def test_what_is_not_shown_is_sorted_and_found_too(
+    report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window = report("crowd")
+    last = advice(tables("crowd"))[-1]["group"]
+    assert last not in window.rows()
+    window.at("#search").fill(last)
+    assert window.rows() == [last]
+    window.at("#search").fill("")
+    window.at("#groups button[data-sort=damage]").click()
+    assert window.at("#groups th[aria-sort]").get_attribute("aria-sort") == "ascending"
+    assert last in window.rows()
+    window.open(last)
+    assert window.text("#group h2") == last
+
+
 def test_the_list_is_complete_without_scripts(
     report: Opener, tables: Callable[[str], Gold]
 ) -> None:

@@ -2,7 +2,7 @@
 const ROW = 17, LOWEST = 96, HIGHEST = 442;
 const LABELLED = 11;
 const PATTERNS = 4;
-const NEAR = 12;
+const NEAR = 12, CLOSE = 5;
 
 // The four bytes of a pixel whose colour is a share of the way from one to another.
 function pixel(hex, other = hex, share = 0) {
@@ -41,23 +41,24 @@ class BandChart extends Plot {
   // The band of a row at a time; null where nobody owned it.
   bandAt(row, time) {
     const { first, since, until } = this.bands;
-    const place = placeOf(since, time + 1e-6, first[row], first[row + 1]) - 1;
+    const place = placeOf(since, time + INSTANT, first[row], first[row + 1]) - 1;
     return place >= first[row] && time <= until[place] ? place : null;
   }
 
   paint(ink) {
     this.draw((context) => {
-      this.paintBands(context, ink);
+      const columns = columnsOf(this, this.rebalances);
+      this.paintBands(context, ink, columns);
       this.paintNames(context, ink);
       if ((this.bottom - this.top) / this.rows >= LABELLED) this.paintLabels(context, ink);
       this.timeAxis(context, ink);
-      paintRebalances(this, context, ink, this.rebalances);
+      paintSigns(context, ink, columns);
     });
   }
 
   // Bands are set pixel by pixel: however many there are, a chart costs what its pixels cost. Of
   // rows thinner than a pixel the first of each pixel is shown.
-  paintBands(context, ink) {
+  paintBands(context, ink, columns) {
     const wide = Math.round((this.right - this.left) * this.ratio);
     const high = Math.round((this.bottom - this.top) * this.ratio);
     if (wide < 1 || high < 1 || !this.rows) return;
@@ -72,6 +73,7 @@ class BandChart extends Plot {
       const row = this.begin + Math.floor((line * this.rows) / lines);
       this.paintRow(pixels, wide, top, bottom, row, colours);
     }
+    paintLines(this, pixels, wide, high, ink, columns);
     context.putImageData(image, Math.round(this.left * this.ratio), Math.round(this.top * this.ratio));
   }
 
@@ -182,7 +184,7 @@ function pointTime(plot, context, cursor) {
 function columnsOf(plot, rebalances) {
   const columns = [];
   let last = null;
-  const end = placeOf(rebalances.at, plot.view.to + 1e-6);
+  const end = placeOf(rebalances.at, plot.view.to + INSTANT);
   for (let place = placeOf(rebalances.at, plot.view.from); place < end; place++) {
     const x = Math.round(plot.x(rebalances.at[place]));
     if (!last || last.x !== x) columns.push(last = { x, first: place, causes: new Map() });
@@ -196,15 +198,34 @@ function columnsOf(plot, rebalances) {
   return columns;
 }
 
-function paintRebalances(plot, context, ink, rebalances) {
-  const columns = columnsOf(plot, rebalances);
-  paintLines(plot, context, columns, ink.ground, 3, false);
-  for (const cause of new Set(columns.map((column) => column.cause))) {
-    const those = columns.filter((column) => column.cause === cause);
-    paintLines(plot, context, those, ink.causes[cause] || ink.causes.unknown, 1.5, true);
-  }
-  context.setLineDash([]);
-  paintSigns(context, ink, columns);
+// Lines are set pixel by pixel like the bands: strokes with dashes are slow where there are many.
+// Those that have room stand out; those that have none are thin, and let the bands show through.
+function paintLines(plot, pixels, wide, high, ink, columns) {
+  const ground = pixel(ink.ground);
+  columns.forEach(({ x, cause }, place) => {
+    const room = Math.min(
+      place ? x - columns[place - 1].x : Infinity,
+      place + 1 < columns.length ? columns[place + 1].x - x : Infinity);
+    const thick = Math.round((room < NEAR ? 1 : 1.5) * plot.ratio);
+    const edge = room < NEAR ? 0 : Math.ceil(plot.ratio);
+    const left = Math.min(Math.max(Math.round((x - plot.left) * plot.ratio) - (thick >> 1), 0), wide - thick);
+    const [from, to] = [Math.max(left - edge, 0), Math.min(left + thick + edge, wide)];
+    const colour = pixel(ink.causes[cause] || ink.causes.unknown);
+    const dash = lookOf(cause).dash.map((length) => Math.round(length * plot.ratio));
+    for (let y = 0, part = 0, rest = dash[0] || high; y < high; y++, rest--) {
+      if (!rest) rest = dash[++part % dash.length];
+      const line = y * wide;
+      if (edge) for (let at = line + from; at < line + to; at++) pixels[at] = ground;
+      if (part % 2) continue;
+      for (let at = line + left; at < line + left + thick; at++) {
+        pixels[at] = room < CLOSE ? halfway(pixels[at], colour) : colour;
+      }
+    }
+  });
+}
+
+function halfway(one, other) {
+  return ((((one >>> 1) & 0x7f7f7f7f) + ((other >>> 1) & 0x7f7f7f7f)) | 0xff000000) >>> 0;
 }
 
 // Over each line the letter of its cause; over lines that are too near to each other their number.
@@ -229,19 +250,4 @@ function paintSigns(context, ink, columns) {
     context.fillStyle = many > 1 ? ink.text : ink.causes[cause] || ink.causes.unknown;
     context.fillText(text, middle, STRIP / 2);
   }
-}
-
-function paintLines(plot, context, columns, colour, width, dashed) {
-  if (!columns.length) return;
-  context.strokeStyle = colour;
-  context.lineWidth = width;
-  context.globalAlpha = dashed ? 1 : 0.55;
-  context.setLineDash(dashed ? lookOf(columns[0].cause).dash : []);
-  context.beginPath();
-  for (const { x } of columns) {
-    context.moveTo(x + 0.5, plot.top);
-    context.lineTo(x + 0.5, plot.bottom);
-  }
-  context.stroke();
-  context.globalAlpha = 1;
 }

@@ -1,7 +1,7 @@
 // A group's four charts: one time, one cursor, one set of rows.
 function showCharts(chart) {
   const { group, rebalances, replayed } = chart;
-  const cursor = { time: null, row: null, chosen: null };
+  const cursor = { time: null, row: null, chosen: null, exact: null };
   const view = new View(chart.begin, chart.end, () => { again(true); });
   let plots = [], ink = inks(), waiting = null;
 
@@ -74,13 +74,14 @@ function lagChart({ lag }, view) {
     `Lag in ${inSeconds ? 'seconds' : 'records (ages are not known)'}, the most of all partitions `, marked('sampled'));
   return new LagChart(
     at('lag'), view, lag, inSeconds ? lag.seconds : lag.records,
-    inSeconds ? (amount) => duration(amount * SECOND) : number);
+    inSeconds ? (amount) => duration(amount * SECOND) : number,
+    inSeconds ? STEPS.map((step) => step / SECOND) : []);
 }
 
 function fillTopics(chart, choose) {
   const list = at('topic');
   const options = [['', `all ${counted(chart.rowTopic.length, 'partition')}`]];
-  chart.topics.forEach((topic, place) => options.push([String(place), topic.length > 60 ? `${topic.slice(0, 60)}…` : topic]));
+  chart.topics.forEach((topic, place) => options.push([String(place), shortened(topic, 60)]));
   list.replaceChildren(...options.map(([value, text]) => element('option', { value }, text)));
   list.hidden = at('topic-label').hidden = chart.topics.length < 2;
   list.onchange = () => choose(list.value);
@@ -129,7 +130,8 @@ function tip({ chart, was, would, lag, cursor, plot }) {
   const lines = [];
   const nearby = plot === would ? chart.replayed : chart.rebalances;
   const near = (4 / (plot.right - plot.left)) * plot.view.width;
-  const first = placeOf(nearby.at, time - near), end = placeOf(nearby.at, time + near);
+  const first = cursor.exact ? cursor.exact.place : placeOf(nearby.at, time - near);
+  const end = cursor.exact ? first + 1 : placeOf(nearby.at, time + near);
   if (end > first) lines.push(rebalancesTip(nearby, first, end, plot === would));
   if (row !== null) {
     const name = `${chart.topics[chart.rowTopic[row]]}-${chart.rowPartition[row]}`;
@@ -172,5 +174,5 @@ function rebalancesTip(rebalances, first, end, isReplayed) {
   const took = rebalances.took[first];
   const members = `members ${number(rebalances.before[first])} to ${number(rebalances.after[first])}`;
   const length = took === null ? '' : `, took ${duration(took)}`;
-  return `Rebalance ${time}, ${causeOf(rebalances, first)} (${rebalances.evidence[first]}): ${cost}; ${members}${length}. ${rebalances.reason[first]}`;
+  return `Rebalance ${time}, ${causeOf(rebalances, first)} (${rebalances.evidence[first]}): ${cost}; ${members}${length}. ${shortened(rebalances.reason[first], 240)}`;
 }

@@ -25,7 +25,7 @@ function controls({ view, cursor, again, say, was, would }) {
   };
 
   function clear() {
-    Object.assign(cursor, { time: null, row: null, chosen: null });
+    Object.assign(cursor, { time: null, row: null, chosen: null, exact: null });
     at('tip').textContent = HINT;
     again(false);
   }
@@ -36,6 +36,7 @@ function controls({ view, cursor, again, say, was, would }) {
     }
     const row = cursor.row === null ? (by > 0 ? was.begin : was.end - 1) : cursor.row + by;
     cursor.row = Math.min(Math.max(row, was.begin), was.end - 1);
+    cursor.exact = null;
     say(plot);
     again(false);
   }
@@ -44,9 +45,10 @@ function controls({ view, cursor, again, say, was, would }) {
     const { at: times } = plot === would ? would.rebalances : was.rebalances;
     if (!times.length) return;
     const time = cursor.time === null ? (by > 0 ? view.from - 1 : view.to + 1) : cursor.time;
-    const place = by > 0 ? placeOf(times, time + 0.5) : placeOf(times, time - 0.5) - 1;
-    cursor.time = times[Math.min(Math.max(place, 0), times.length - 1)];
-    cursor.row = null;
+    const beside = by > 0 ? placeOf(times, time + 0.5) : placeOf(times, time - 0.5) - 1;
+    const from = cursor.exact && cursor.exact.plot === plot ? cursor.exact.place + by : beside;
+    const place = Math.min(Math.max(from, 0), times.length - 1);
+    Object.assign(cursor, { time: times[place], row: null, exact: { plot, place } });
     view.include(cursor.time);
     say(plot);
     again(false);
@@ -63,6 +65,7 @@ function controls({ view, cursor, again, say, was, would }) {
 
   function follow(plot, event) {
     cursor.time = plot.time(event.offsetX);
+    cursor.exact = null;
     cursor.row = plot.rowAt ? plot.rowAt(event.offsetY) : null;
     say(plot);
     again(false);

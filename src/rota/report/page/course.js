@@ -40,9 +40,9 @@ class MovesChart extends Plot {
 }
 
 class LagChart extends Plot {
-  constructor(canvas, view, lag, amounts, say) {
+  constructor(canvas, view, lag, amounts, say, steps) {
     super(canvas, view);
-    Object.assign(this, { lag, amounts, say });
+    Object.assign(this, { lag, amounts, say, steps });
   }
 
   fit() {
@@ -55,7 +55,7 @@ class LagChart extends Plot {
     const end = Math.min(placeOf(times, this.view.to) + 1, times.length);
     const most = Math.max(0, ...this.amounts.slice(first, end).map((amount) => amount || 0));
     this.draw((context) => {
-      const y = this.amountAxis(context, ink, most || 1, this.say);
+      const y = this.amountAxis(context, ink, most || 1, this.say, this.steps);
       context.save();
       context.beginPath();
       context.rect(this.left, this.top, this.right - this.left, this.bottom - this.top);
@@ -78,7 +78,7 @@ class LagChart extends Plot {
 
   // The amount at a time; null where none is known.
   amountAt(time) {
-    const place = placeOf(this.lag.at, time + 1e-6) - 1;
+    const place = placeOf(this.lag.at, time + INSTANT) - 1;
     return place >= 0 && time < this.lag.at[place] + this.lag.step ? this.amounts[place] : null;
   }
 }

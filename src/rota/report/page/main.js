@@ -6,9 +6,10 @@ async function open(place) {
   const data = at(`data-${place}`);
   if (!data) return close();
   const wanted = shown = { place };
-  const chart = await unpacked(data.textContent);
-  if (shown !== wanted) return undefined;
+  const chart = await unpacked(data.textContent).catch(refused);
+  if (!chart || shown !== wanted) return undefined;
   if (!at('list').hidden) left = window.scrollY;
+  at('trouble').hidden = true;
   at('list').hidden = true;
   at('group').hidden = false;
   document.title = `${chart.group.name} - ${TITLE}`;
@@ -16,6 +17,12 @@ async function open(place) {
   window.scrollTo(0, 0);
   at('group-name').focus({ preventScroll: true });
   return undefined;
+}
+
+// A browser without DecompressionStream cannot unpack a group, and the reader must know why.
+function refused(error) {
+  instead(at('group'), at('trouble'), `This browser could not unpack the group: ${error.message}. Browsers of 2023 and newer can.`);
+  close();
 }
 
 function close() {

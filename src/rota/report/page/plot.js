@@ -107,14 +107,14 @@ class Plot {
   }
 
   // A scale of amounts from 0 to the most; returns where an amount is.
-  amountAxis(context, ink, most, say) {
+  amountAxis(context, ink, most, say, steps = []) {
     const top = this.top + 4;
     const y = (amount) => this.bottom - (amount / (most || 1)) * (this.bottom - top);
     context.textAlign = 'right';
     context.fillStyle = ink.dim;
     context.strokeStyle = ink.line;
     context.beginPath();
-    for (const amount of roundAmounts(most, 3)) {
+    for (const amount of roundAmounts(most, 3, steps)) {
       const line = Math.round(y(amount)) + 0.5;
       context.moveTo(this.left, line);
       context.lineTo(this.right, line);
@@ -125,11 +125,13 @@ class Plot {
   }
 }
 
-function roundAmounts(most, about) {
+// Round amounts up to the most, about so many, by one of these steps or a decimal one.
+function roundAmounts(most, about, steps) {
   if (!(most > 0)) return [0];
   const raw = most / about;
   const scale = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((one) => one * scale).find((one) => one >= raw);
+  const step = steps.find((one) => one >= raw && raw >= steps[0])
+    || [1, 2, 5, 10].map((one) => one * scale).find((one) => one >= raw);
   const found = [];
   for (let amount = 0; amount <= most * 1.0001; amount += step) found.push(Number(amount.toPrecision(6)));
   return found;
@@ -146,6 +148,9 @@ function fitted(context, text, width) {
   }
   return low ? text.slice(0, low) + '…' : '';
 }
+
+// Less than any two times are apart, and more than the numbers of this age can tell apart.
+const INSTANT = 1e-2;
 
 // The first place in a rising column that is not below a value.
 function placeOf(column, value, low = 0, high = column.length) {

@@ -37,3 +37,7 @@ function tally(names) {
   const ranked = [...counts].sort((one, other) => other[1] - one[1] || (one[0] < other[0] ? -1 : 1));
   return ranked.map(([name, many]) => `${number(many)} ${name}`).join(', ');
 }
+
+function shortened(text, most) {
+  return text.length > most ? `${text.slice(0, most)}…` : text;
+}
