@@ -18,7 +18,7 @@ from rota.report.page import DEMO, NOTHING
 from rota.report.story import CHANGE, KEEP, Causes, Group, Lag, Mark, Story
 from rota.tables import ADVICE
 
-SHOWN_GROUPS = 15
+SHOWN_GROUPS = 8
 SHOWN_EXAMPLES = 3
 WIDEST_NAME = 40
 """Columns of a group's name in a sentence."""
