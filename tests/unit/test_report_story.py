@@ -88,7 +88,12 @@ def group(**told: Any) -> Group:
 
 def behind(seconds: float | None, records: int = 40) -> Lag:
     return Lag(
-        most=records, most_seconds=seconds, most_at=MORNING, most_topic="orders", most_partition=3
+        most=records,
+        most_seconds=seconds,
+        most_at=MORNING,
+        most_topic="orders",
+        most_partition=3,
+        after_rebalance=90.0,
     )
 
 
@@ -119,7 +124,12 @@ def test_a_group_is_its_advice_and_what_the_other_tables_add(read: Gold, story: 
         ("left", Mark.STATED, 1),
     )
     assert worst.lag == Lag(
-        most=1200, most_seconds=120.0, most_at=MORNING, most_topic="orders", most_partition=0
+        most=1200,
+        most_seconds=120.0,
+        most_at=MORNING,
+        most_topic="orders",
+        most_partition=0,
+        after_rebalance=0.0,
     )
     assert worst.status == "WARN"
     assert (worst.complete_from, worst.whole) == (MORNING, True)
@@ -209,14 +219,21 @@ def test_the_oldest_record_is_the_worst_lag_with_how_many_records_there_were_the
         lag_row("a", "t", 2, 6000, lag=99, lag_seconds=7.0),
         lag_row("a", "t", 3, 7000, lag=500, lag_seconds=None),
     ]
-    assert lag.worst(table(LAG, rows)) == {
+    assert lag.worst(table(LAG, rows), {}) == {
         "a": Lag(most=10, most_seconds=108.5, most_at=5000, most_topic="t", most_partition=1)
     }
 
 
+def test_how_long_after_a_rebalance_the_worst_lag_was() -> None:
+    rows = [lag_row("a", "t", 1, 5000, lag=10), lag_row("b", "t", 1, 5000, lag=10)]
+    found = lag.worst(table(LAG, rows), {"a": [1000, 3500, 6000], "b": [5001]})
+    assert found["a"].after_rebalance == 1.5
+    assert found["b"].after_rebalance is None
+
+
 def test_where_no_age_is_known_the_most_records_are_the_worst_lag() -> None:
     rows = [lag_row("a", "t", 1, 5000, lag=10), lag_row("a", "t", 2, 6000, lag=99)]
-    assert lag.worst(table(LAG, rows)) == {
+    assert lag.worst(table(LAG, rows), {}) == {
         "a": Lag(most=99, most_seconds=None, most_at=6000, most_topic="t", most_partition=2)
     }
 
@@ -224,13 +241,13 @@ def test_where_no_age_is_known_the_most_records_are_the_worst_lag() -> None:
 def test_of_equal_lags_the_first_is_told() -> None:
     places = [("u", 1, 5), ("t", 2, 5), ("t", 1, 5), ("t", 1, 5), ("t", 0, 6)]
     rows = [lag_row("a", topic, number, at, lag=0) for topic, number, at in places]
-    assert lag.worst(table(LAG, rows)) == {
+    assert lag.worst(table(LAG, rows), {}) == {
         "a": Lag(most=0, most_seconds=None, most_at=5, most_topic="t", most_partition=1)
     }
 
 
 def test_no_commits_no_lag() -> None:
-    assert lag.worst(table(LAG, [])) == {}
+    assert lag.worst(table(LAG, []), {}) == {}
 
 
 few = st.integers(0, 3)
@@ -269,13 +286,13 @@ def test_the_worst_lag_is_that_which_a_loop_would_find(
             most_topic=first["topic"],
             most_partition=first["partition"],
         )
-    assert lag.worst(table(LAG, rows)) == found
+    assert lag.worst(table(LAG, rows), {}) == found
 
 
 def test_the_first_line_tells_what_it_cost_and_for_whom_it_works() -> None:
     assert group(lag=behind(108.4)).first_line == (
         "orders: 10 rebalances. Use static membership: 1 rebalance instead of 10. "
-        "Its partitions fell up to 108 s behind (orders-3, 2026-11-15 06:00:00Z). "
+        "Most lag: 108 s, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance. "
         "The change works for the clients seen: Java."
     )
 
@@ -284,11 +301,11 @@ def test_the_first_line_tells_what_it_cost_and_for_whom_it_works() -> None:
     ("lagging", "cost"),
     [
         (behind(9.9), ""),
-        (behind(10.0), "Its partitions fell up to 10 s behind (orders-3, 2026-11-15 06:00:00Z)."),
+        (behind(10.0), "Most lag: 10 s, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance."),
         (behind(None, 999), ""),
         (
             behind(None, 12_345),
-            "Its partitions fell up to 12,345 records behind (orders-3, 2026-11-15 06:00:00Z).",
+            "Most lag: 12,345 records, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance.",
         ),
     ],
 )

@@ -20,6 +20,8 @@ from rota.tables import ADVICE
 
 SHOWN_GROUPS = 8
 SHOWN_EXAMPLES = 3
+FINE = (None, "OK")
+"""Burrow's verdicts that need no word."""
 WIDEST_NAME = 40
 """Columns of a group's name in a sentence."""
 NARROWEST_NAME = 12
@@ -28,10 +30,8 @@ LEGEND = (
     "stopped: partitions that a living member had to give up; moved: changed hands though their "
     "owner was still there; needed: the fewest that the best balance had to move"
 )
-LAG_LEGEND = (
-    "lag: how old the oldest record was that was still to be read, sampled; WARN and ERR: Burrow's "
-    "verdict at the end of the evidence"
-)
+LAG_LEGEND = "lag: how old the oldest record was that was still to be read, at the worst; sampled"
+STATUS_LEGEND = "WARN and ERR: Burrow's verdict on the lag at the end of the evidence"
 MARKS = (
     "counts are inferred from the journal, or sampled where that is said; how causes are known is "
     "counted below; what a change saves is replayed: the same history under the other policy"
@@ -125,9 +125,15 @@ class _Layout:
 
 
 def _legend(groups: Sequence[Group]) -> Iterator[str]:
-    told = [LEGEND, LAG_LEGEND, MARKS] if any(group.lag for group in groups) else [LEGEND, MARKS]
+    shown = groups[:SHOWN_GROUPS]
+    told = {
+        LEGEND: True,
+        LAG_LEGEND: any(group.lag for group in shown),
+        STATUS_LEGEND: any(group.status not in FINE for group in shown),
+        MARKS: True,
+    }
     yield ""
-    for line in told:
+    for line in (line for line, applies in told.items() if applies):
         yield from wrapped(line, rest="  ")
     yield ""
 
@@ -153,7 +159,7 @@ def _advice(group: Group) -> str:
         said = [f"keep {group.policy_used}"]
     if group.mark is Mark.SAMPLED:
         said.append("sampled")
-    if group.status not in {None, "OK"}:
+    if group.status not in FINE:
         said.append(f"lag {group.status} at the end")
     return "; ".join(said)
 

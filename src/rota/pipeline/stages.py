@@ -261,7 +261,7 @@ class Stages:
             groups = len(self.summary.windows)
             if self.summary.polled is not None:
                 groups += len(self.summary.polled.groups)
-            note.append(f"{self.summary.generations:,} generations of {groups:,} groups")
+            note.append(f"{self.summary.generations:,} generations; {groups:,} groups")
 
     def _besides(self, counting: DataFrame) -> DataFrame | None:
         """The journal, where there is one: it comes before what was sampled."""

@@ -231,6 +231,11 @@ def _to_strategy(used: Policy, wanted: Policy, libraries: Sequence[Library]) -> 
         )
         yield f"Start them with {setting}={_listed(libraries, wanted.strategy)}."
         return
+    if crosses and used.strategy == "range" and _JAVA in libraries:
+        yield (
+            "Leave out the next step if all members are Java's of 3.0 or newer and never set the "
+            "list: their default list has both."
+        )
     yield (
         f"Restart the members one after the other with "
         f"{setting}={_listed(libraries, wanted.strategy, used.strategy)}: the group goes on with "
@@ -241,11 +246,6 @@ def _to_strategy(used: Policy, wanted: Policy, libraries: Sequence[Library]) -> 
         f"{setting}={_listed(libraries, wanted.strategy)}"
         + (": the group turns cooperative." if crosses else ".")
     )
-    if crosses and used.strategy == "range" and _JAVA in libraries:
-        yield (
-            "Java members of 3.0 or newer that never set the list need the second restart alone: "
-            "their default list has both."
-        )
 
 
 def _listed(libraries: Sequence[Library], *strategies: str) -> str:

@@ -5,6 +5,8 @@ There is a row of gold/lag for every commit, so millions of them: Arrow looks th
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +28,15 @@ class Lag:
     """When that was, in milliseconds since 1970; and where."""
     most_topic: str
     most_partition: int
+    after_rebalance: float | None = None
+    """Seconds since the group's last rebalance then; None: there was none before."""
 
 
-def worst(lag: pa.Table) -> dict[str, Lag]:
+def worst(lag: pa.Table, rebalances: Mapping[str, Sequence[int]]) -> dict[str, Lag]:
     """The worst lag of each group that has any, out of gold/lag: the oldest record, or the most
     records where no age is known; of equals the first.
+
+    :param rebalances: when each group had one, rising
     """
     aged = lag.filter(compute.is_valid(lag["lag_seconds"]))
     known = compute.unique(aged["group"])
@@ -42,10 +48,16 @@ def worst(lag: pa.Table) -> dict[str, Lag]:
             most_at=row["at"],
             most_topic=row["topic"],
             most_partition=row["partition"],
+            after_rebalance=_since_last(rebalances.get(row["group"], ()), row["at"]),
         )
         for rows, measure in ((aged, "lag_seconds"), (ageless, "lag"))
         for row in _first(rows, measure)
     }
+
+
+def _since_last(rebalances: Sequence[int], at: int) -> float | None:
+    place = bisect_right(rebalances, at)
+    return (at - rebalances[place - 1]) / 1000 if place else None
 
 
 def _first(rows: pa.Table, measure: str) -> list[dict[str, Any]]:

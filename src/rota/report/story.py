@@ -97,8 +97,11 @@ class Group:
         else:
             notable = lag.most_seconds >= NOTABLE_SECONDS
             behind = span(lag.most_seconds)
-        where = f"{lag.most_topic}-{lag.most_partition}, {moment(lag.most_at)}"
-        return f"Its partitions fell up to {behind} behind ({where})." if notable else ""
+        when = "before any rebalance"
+        if lag.after_rebalance is not None:
+            when = f"{span(lag.after_rebalance)} after a rebalance"
+        where = f"{lag.most_topic}-{lag.most_partition} at {moment(lag.most_at)}"
+        return f"Most lag: {behind}, {where}, {when}." if notable else ""
 
     def _for_whom(self) -> str:
         """The clients that can have what is advised."""
@@ -159,7 +162,7 @@ class _Teller:
 
     def __init__(self, gold: Gold, read: Evidence) -> None:
         self._causes = _causes(gold.rebalances)
-        self._lag = lag.worst(gold.lag)
+        self._lag = lag.worst(gold.lag, _times(gold.rebalances))
         self._status = _status(gold.status)
         self._windows = {group: (at, whole) for group, at, whole in read.windows}
         polled = read.polled or {"groups": ()}
@@ -204,6 +207,15 @@ def _causes(rebalances: pa.Table) -> dict[str, Causes]:
         cause = (row["cause"], Mark(row["evidence"]), row["count_all"])
         found.setdefault(row["group"], []).append(cause)
     return {group: _ranked(causes) for group, causes in found.items()}
+
+
+def _times(rebalances: pa.Table) -> dict[str, list[int]]:
+    """When each group had rebalances, rising."""
+    times = milliseconds(rebalances["at"]).to_pylist()
+    found: dict[str, list[int]] = {}
+    for at, group in sorted(zip(times, rebalances["group"].to_pylist(), strict=True)):
+        found.setdefault(group, []).append(at)
+    return found
 
 
 def _ranked(causes: Iterable[tuple[str, Mark, int]]) -> Causes:
