@@ -1,0 +1,43 @@
+"""The main job as a newcomer runs it: a simulated day, over the wire, to the words and the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from docs.make_screenshots import OUT, README, demo, with_demo
+
+from rota.report import gold
+from rota.report.story import Story, tell
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of its tables, and what it printed."""
+    folder = tmp_path_factory.mktemp("demo")
+    printed = demo(folder)
+    return folder / OUT, printed
+
+
+@pytest.fixture(scope="module")
+def story(ran: tuple[Path, str]) -> Story:
+    return tell(gold.read(str(ran[0])))
+
+
+def test_it_prints_what_the_readme_shows(ran: tuple[Path, str]) -> None:
+    readme = README.read_text("utf-8")
+    assert with_demo(readme, ran[1]) == readme, "make screenshots brings it up to date"
+
+
+def test_its_page_tells_of_every_group_and_says_that_it_is_a_demo(
+    ran: tuple[Path, str], story: Story
+) -> None:
+    page = (ran[0] / "report.html").read_text("utf-8")
+    assert 'id="demo"' in page
+    assert page.count("<tr data-group=") == len(story.groups) == 38
+
+
+def test_each_advised_policy_has_owners_of_its_own(ran: tuple[Path, str], story: Story) -> None:
+    changed = {group.name for group in story.groups if group.verdict == "change"}
+    assert len(changed) > 10
+    assert set(gold.read(str(ran[0])).advised["group"].to_pylist()) == changed
