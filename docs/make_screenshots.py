@@ -60,7 +60,7 @@ def with_demo(readme: str, printed: str) -> str:
 
 
 def pictures(browser: Browser, report: Path) -> None:
-    """The list, and a group down to the key of its charts: the one of :data:`SHOWN`, or the worst."""
+    """The list, and a group down to the key of its charts: :data:`SHOWN`, or the worst."""
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
     page.goto(report.resolve().as_uri())
     page.locator("#groups").wait_for()
