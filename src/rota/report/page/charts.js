@@ -21,6 +21,7 @@ function showCharts(chart) {
   }
 
   function again(whole) {
+    at('shown').textContent = stretch(view.from, view.to);
     if (waiting) { waiting.whole = waiting.whole || whole; return; }
     waiting = { whole };
     requestAnimationFrame(() => {
@@ -31,7 +32,6 @@ function showCharts(chart) {
         plot.point(cursor, ink);
       }
     });
-    at('shown').textContent = stretch(view.from, view.to);
   }
 
   function fit() {
