@@ -166,8 +166,10 @@ function rebalancesTip(rebalances, first, end, isReplayed) {
   };
   const cost = `moved ${sum('moved')}, needed ${sum('needed')}, stopped ${sum('stopped')}`;
   if (end - first > 1) {
-    const causes = tally(Array.from(rebalances.cause.slice(first, end)));
-    return `${number(end - first)} rebalances, ${stretch(rebalances.at[first], rebalances.at[end - 1])} (${causes}): ${cost}`;
+    const causes = tally(rebalances.cause.slice(first, end));
+    const known = isReplayed ? 'replayed' : tally(rebalances.evidence.slice(first, end));
+    const time = stretch(rebalances.at[first], rebalances.at[end - 1]);
+    return `${number(end - first)} rebalances, ${time} (${known}), ${causes}: ${cost}`;
   }
   const time = moment(rebalances.at[first]);
   if (isReplayed) return `Rebalance ${time} (replayed), ${rebalances.cause[first]}: ${cost}`;
