@@ -3,7 +3,7 @@ function showCharts(chart) {
   const { group, rebalances, replayed } = chart;
   const cursor = { time: null, row: null, chosen: null, exact: null };
   const view = new View(chart.begin, chart.end, () => { again(true); });
-  let plots = [], ink = inks(), waiting = null;
+  let plots = [], waiting = null;
 
   const was = new BandChart(at('was'), view, chart, chart.was, rebalances);
   const would = chart.would && new BandChart(at('would'), view, chart, chart.would, replayed);
@@ -25,7 +25,7 @@ function showCharts(chart) {
     if (waiting) { waiting.whole = waiting.whole || whole; return; }
     waiting = { whole };
     requestAnimationFrame(() => {
-      const { whole: all } = waiting;
+      const { whole: all } = waiting, ink = inks();
       waiting = null;
       for (const plot of plots) {
         if (all) plot.paint(ink);
@@ -35,7 +35,6 @@ function showCharts(chart) {
   }
 
   function fit() {
-    ink = inks();
     for (const plot of plots) plot.measure();
     for (const plot of plots) plot.fit();
     again(true);

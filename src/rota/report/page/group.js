@@ -7,12 +7,52 @@ function showGroup(chart) {
   at('group-line').replaceChildren(...sentence(group.line));
   fillKnown(group);
   fillSteps(group);
-  fillPolicies(chart);
   at('who').hidden = !chart.members.length;
+  const charts = showCharts(chart);
+  afterwards(() => fillTables(chart));
+  return charts;
+}
+
+// The tables are below the charts, and are made when the charts are there to be seen.
+function fillTables(chart) {
+  fillPolicies(chart);
   at('who').ontoggle = () => at('who').open && fillMembers(chart);
   if (at('who').open) fillMembers(chart);
   fillRebalances(chart);
-  return showCharts(chart);
+}
+
+let later = null;
+
+// Does something when the next frame is drawn and there is time, unless another group is opened
+// before.
+function afterwards(work) {
+  const wanted = later = work;
+  at('rebalances').setAttribute('aria-busy', 'true');
+  for (const table of ['policies', 'members', 'rebalances']) at(table).tBodies[0].replaceChildren();
+  const whenIdle = window.requestIdleCallback || setTimeout;
+  requestAnimationFrame(() => whenIdle(() => {
+    if (later !== wanted) return;
+    work();
+    at('rebalances').removeAttribute('aria-busy');
+  }, { timeout: 200 }));
+}
+
+// A table of which fifty rows are shown at a time.
+function paged({ table, many, noun, row, previous, next, listed }) {
+  function show(begin) {
+    const first = Math.max(Math.min(begin, many - 1), 0);
+    const last = Math.min(first + PAGE, many);
+    const rows = [];
+    for (let place = first; place < last; place++) rows.push(row(place));
+    at(table).tBodies[0].replaceChildren(...rows);
+    at(listed).textContent = many ? `${number(first + 1)} to ${number(last)} of ${counted(many, noun)}` : 'none';
+    at(previous).disabled = first === 0;
+    at(next).disabled = last >= many;
+    at(previous).onclick = () => show(first - PAGE);
+    at(next).onclick = () => show(first + PAGE);
+  }
+
+  show(0);
 }
 
 function fillKnown(group) {
@@ -64,13 +104,16 @@ function fillPolicies({ group, policies }) {
 function fillMembers({ members }) {
   const ids = new Map(members.map((member) => [member.id, member]));
   const ranked = [...ids.values()].sort((one, other) => one.rank - other.rank);
-  const rows = ranked.map((member) => {
+  const row = (place) => {
+    const member = ranked[place];
     const look = `sign member-${member.rank % 8} pattern-${Math.floor(member.rank / 8) % PATTERNS}`;
     const sign = element('span', { class: look }, String(member.rank + 1));
     const names = [member.client, member.host, member.fixed || '', member.id];
     return element('tr', null, element('td', null, sign), ...names.map((name) => element('td', null, isolated(name))));
-  });
-  at('members').tBodies[0].replaceChildren(...rows);
+  };
+  paged({
+    table: 'members', many: ranked.length, noun: 'member', row,
+    previous: 'previous-members', next: 'next-members', listed: 'listed-members' });
 }
 
 function causeOf(rebalances, place) {
@@ -79,9 +122,6 @@ function causeOf(rebalances, place) {
 }
 
 function fillRebalances({ group, rebalances }) {
-  const many = rebalances.at.length;
-  let first = 0;
-
   function row(place) {
     const cells = [
       element('td', { class: 'time' }, moment(rebalances.at[place])),
@@ -97,22 +137,11 @@ function fillRebalances({ group, rebalances }) {
     return element('tr', null, ...cells);
   }
 
-  function show(begin) {
-    first = Math.max(Math.min(begin, many - 1), 0);
-    const last = Math.min(first + PAGE, many);
-    const rows = [];
-    for (let place = first; place < last; place++) rows.push(row(place));
-    at('rebalances').tBodies[0].replaceChildren(...rows);
-    at('listed').textContent = many ? `${number(first + 1)} to ${number(last)} of ${counted(many, 'rebalance')}` : 'none';
-    at('previous').disabled = first === 0;
-    at('next').disabled = last >= many;
-  }
-
   for (const heading of at('rebalances').tHead.rows[0].cells) {
     if (!heading.classList.contains('number')) continue;
     heading.replaceChildren(heading.textContent.split(' ')[0], ' ', marked(group.mark));
   }
-  at('previous').onclick = () => show(first - PAGE);
-  at('next').onclick = () => show(first + PAGE);
-  show(0);
+  paged({
+    table: 'rebalances', many: rebalances.at.length, noun: 'rebalance', row,
+    previous: 'previous', next: 'next', listed: 'listed' });
 }
