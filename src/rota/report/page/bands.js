@@ -18,10 +18,12 @@ function pixel(hex, other = hex, share = 0) {
 
 // Colour, hatching's colour and pattern of each look: members take colours first, then patterns.
 function looksOf(ink, ratio) {
+  const colours = ink.members.map((colour) => pixel(colour));
+  const strokes = ink.members.map((colour) => pixel(colour, ink.ground, 0.6));
   const looks = Array.from({ length: LOOKS }, (_, place) => place);
   return {
-    colour: Int32Array.from(looks, (one) => pixel(ink.members[one % COLOURS])),
-    stroke: Int32Array.from(looks, (one) => pixel(ink.members[one % COLOURS], ink.ground, 0.6)),
+    colour: Int32Array.from(looks, (one) => colours[one % COLOURS]),
+    stroke: Int32Array.from(looks, (one) => strokes[one % COLOURS]),
     pattern: Uint8Array.from(looks, (one) => Math.floor(one / COLOURS)),
     gap: Math.round(7 * ratio),
     thick: Math.round(1.5 * ratio),

@@ -39,6 +39,12 @@ function numberCell(value, kind) {
   return element('td', { class: 'number' }, number(value), ...(kind ? [' ', marked(kind)] : []));
 }
 
+// Does something when the page has nothing else to do, but soon.
+function whenIdle(work) {
+  if (window.requestIdleCallback) window.requestIdleCallback(work, { timeout: 200 });
+  else setTimeout(work);
+}
+
 // Shows a text in the place of something that there is not.
 function instead(thing, notice, text) {
   thing.hidden = text !== null;

@@ -29,12 +29,11 @@ function afterwards(work) {
   const wanted = later = work;
   at('rebalances').setAttribute('aria-busy', 'true');
   for (const table of ['policies', 'members', 'rebalances']) at(table).tBodies[0].replaceChildren();
-  const whenIdle = window.requestIdleCallback || setTimeout;
   requestAnimationFrame(() => whenIdle(() => {
     if (later !== wanted) return;
     work();
     at('rebalances').removeAttribute('aria-busy');
-  }, { timeout: 200 }));
+  }));
 }
 
 // A table of which fifty rows are shown at a time.

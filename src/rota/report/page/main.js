@@ -53,3 +53,4 @@ window.addEventListener('hashchange', route);
 window.addEventListener('resize', refit);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', refit);
 route();
+whenIdle(prepareCharts);

@@ -40,6 +40,14 @@ function inksInUse() {
   };
 }
 
+// Colours and letters take a while to be had for the first time: better before a chart is wanted.
+function prepareCharts() {
+  const context = document.createElement('canvas').getContext('2d');
+  context.font = FONT;
+  context.fillStyle = inks().text;
+  context.fillText(Array.from({ length: 95 }, (_, place) => String.fromCharCode(32 + place)).join(''), 0, 20);
+}
+
 class Plot {
   constructor(canvas, view) {
     Object.assign(this, { canvas, view, top: STRIP, left: LEFT });
