@@ -290,6 +290,7 @@ class Restarts:
                 "policy": pa.array(POLICIES).take(pa.array(policy)),
                 "actual": policy == 0,
                 "happens": happens,
+                "happens_at": pa.array(self.at[number], mask=~happens),
                 "moved": np.maximum((self.costs["moved"][number] * share).astype(int), needed),
                 "moved_min": needed,
                 "stopped": (self.costs["stopped"][number] * share).astype(int),

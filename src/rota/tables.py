@@ -292,6 +292,11 @@ WHATIF = Table(
         Column("policy", "string", "strategy, protocol and membership"),
         Column("actual", "boolean", "it is the policy that was in use"),
         Column("happens", "boolean", "there is a rebalance under this policy"),
+        _maybe(
+            "happens_at",
+            "timestamp",
+            "when it would be: later than `at` where a static member's session has to end first",
+        ),
         Column("moved", "int", "partitions with another owner though theirs was still there"),
         Column("moved_min", "int", "the fewest that the best balance had to move"),
         Column("stopped", "int", "partitions that a living member had to give up"),
@@ -377,7 +382,8 @@ EVIDENCE = Table(
             "struct<most: bigint, made: bigint, partitions: bigint, "
             "partitions_left_out: array<string>, of_a_time_that_is_deleted: bigint, "
             "not_to_be_had: map<string, array<string>>>",
-            "what the cluster was asked about ends of partitions",
+            "what the cluster was asked about ends of partitions; of a run that follows: while it "
+            "computed everything, not the samples of small rounds",
         ),
         _maybe(
             "polled",

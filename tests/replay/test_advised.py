@@ -79,12 +79,25 @@ def test_a_restart_within_the_session_changes_nobodys_partitions() -> None:
 
 
 def test_a_session_that_is_over_hands_partitions_on_at_its_end() -> None:
-    """The first row of a rebalance of the journal has its time, as in gold/whatif."""
     tale = Tale().at(0, "a", "b").at(10, "b").at(60, "a#2", "b")
     assert under(tale, "range, static 45s", 0) == [
-        ("a", "a", 0, 10),
-        ("b", "b", 10, 60),
+        ("a", "a", 0, 55),
+        ("b", "b", 55, 60),
         ("a", "a", 60, None),
+    ]
+
+
+def test_who_comes_in_the_meantime_takes_nothing_of_who_is_only_away() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "b").at(20, "b", "c").at(100, "b", "c")
+    assert under(tale, "sticky, static 45s", 0) == [("a", "a", 0, 55), ("b", "b", 55, None)]
+
+
+def test_member_ids_may_begin_with_any_word() -> None:
+    tale = Tale().at(0, "person a", "b").at(10, "b")
+    assert under(tale, "range", 0)[-1][0] == "b"
+    assert under(tale, "range, static 45s", 11) == [
+        ("person a", "person a", 0, 55),
+        ("b", "b", 55, None),
     ]
 
 
@@ -130,7 +143,7 @@ def test_owners_change_only_when_the_policy_rebalances() -> None:
         rows = whatif(timeline.generations, history, None, TOPIC_IDS)
         told = advise(timeline.generations, history, rows)
         found = advised(timeline.generations, history, told, None, TOPIC_IDS)
-        times = {row.at for row in rows if row.policy == told.policy and row.happens}
+        times = {row.happens_at for row in rows if row.policy == told.policy and row.happens}
         assert {row.since for row in found} <= times
         assert {row.until for row in found} <= {*times, None}
         assert bool(found) == (told.verdict == CHANGE)

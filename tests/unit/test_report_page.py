@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
@@ -23,6 +25,7 @@ from rota.replay.fact import WhatIf
 from rota.report import gold, page, script, story
 from rota.report.course import LAG_POINTS
 from rota.report.gold import Gold, milliseconds
+from rota.report.lag import Lag
 from rota.report.story import Story
 from tests import gold_tables
 from tests.gold_layout import Run
@@ -399,21 +402,36 @@ def test_tables_without_rows_make_a_page_that_says_so(tmp_path: Path) -> None:
     assert unpacked(text) == {}
 
 
-def test_the_page_is_written_whole_or_not_at_all(
-    tmp_path: Path, small: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_stays_one_and_who_may_read_is_the_users_to_say(tmp_path: Path, small: Made) -> None:
     told, tables, text = small
-    target = tmp_path / "report.html"
-    page.write(told, tables, target)
-    written = target.read_text("utf-8")
-    assert len(written) == len(text)
-    assert unpacked(written) == unpacked(text)
+    target = tmp_path / "elsewhere.html"
+    (tmp_path / "report.html").symlink_to(target)
+    before = os.umask(0o077)
+    try:
+        page.write(told, tables, tmp_path / "report.html")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "report.html").is_symlink()
+    assert unpacked(target.read_text("utf-8")) == unpacked(text)
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert len(list(tmp_path.iterdir())) == 2
 
-    def full(self: Path, target: Path) -> Path:
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="No space left"):
-        page.write(told, tables, target)
-    assert target.read_text("utf-8") == written
-    assert list(tmp_path.iterdir()) == [target]
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path, small: Made) -> None:
+    told, tables, text = small
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(pipe.read_text, "utf-8")
+        page.write(told, tables, pipe)
+        assert unpacked(read.result(60)) == unpacked(text)
+    assert pipe.is_fifo()
+
+
+def test_lag_in_records_is_sorted_among_its_like() -> None:
+    def shown(records: int, seconds: float | None) -> float:
+        lag = Lag(most=records, most_seconds=seconds, most_at=0, most_topic="t", most_partition=0)
+        return float(re.findall(r'value="([^"]*)"', page.lag_cell(lag))[0])
+
+    assert shown(5, None) < shown(10**7, None) < shown(1, 0.0) < shown(1, 0.5)
+    assert float(re.findall(r'value="([^"]*)"', page.lag_cell(None))[0]) < shown(0, None)

@@ -17,6 +17,7 @@ from rich.progress import Progress
 from rota.cli import follow, setting, telling
 from rota.cli.bootstrap import say
 from rota.cli.poll import polled
+from rota.cli.report import DEMO_OUT, OUT
 from rota.client import missing
 from rota.client import setting as client_setting
 from rota.errors import Unreachable
@@ -27,7 +28,6 @@ from rota.pipeline.evidence import Back, Evidence, Options
 from rota.pipeline.run import run as run_pipeline
 from rota.pipeline.stage import Stage
 
-OUT, DEMO_OUT = "rota-out", "rota-demo"
 DAY = ".day"
 """The folder of the demo's evidence, in the one of its tables."""
 

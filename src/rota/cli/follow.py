@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from rota.cli import telling
-from rota.cli.screen import count
+from rota.cli.screen import count, plain
 from rota.model.topic import first_few
 from rota.pipeline.evidence import Evidence, Options
 from rota.pipeline.follow import follow
@@ -65,7 +65,7 @@ class _Told:
         if self._as_json:
             line = json.dumps({"at": int(now * 1000)} | asdict(done))
         else:
-            line = f"{datetime.fromtimestamp(now, UTC):%H:%M:%S}Z  {_said(done)}"
+            line = f"{datetime.fromtimestamp(now, UTC):%H:%M:%S}Z  {said(done)}"
         self._screen.status("")
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
@@ -73,14 +73,16 @@ class _Told:
         self._screen.status(f"following: {rounds}; tables in {self._out}; Ctrl-C ends")
 
 
-def _said(done: Round) -> str:
+def said(done: Round) -> str:
+    """A round in a line."""
     parts = [
         count(done.records, "record"),
         f"{count(done.groups, 'group')} touched",
         f"{count(done.rebalances, 'new rebalance')}",
     ]
     if done.happened:
-        parts[-1] += f": {first_few([f'{group} ({cause})' for group, cause in done.happened])}"
+        happened = first_few([f"{group} ({cause})" for group, cause in done.happened])
+        parts[-1] += f": {plain(happened).plain}"
     if done.unread:
         parts.append(f"{count(done.unread, 'record')} not read")
     return f"{', '.join(parts)}  ({done.seconds:.1f} s)"

@@ -50,7 +50,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         help="the --out of rota run (default: rota-out, or rota-demo if only that is there)",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="where the page goes (default: DIR/report.html)"
+        "--out",
+        metavar="FILE",
+        help="where the page goes (default: DIR/report.html; with --group "
+        "DIR/report-selected.html)",
     )
     parser.add_argument(
         "--group",
@@ -74,7 +77,8 @@ def run(args: argparse.Namespace) -> bool:
     from rota.report import gold, story  # noqa: PLC0415
 
     folder = _folder(args.folder)
-    page = Path(folder, telling.PAGE) if args.out is None else _file(args.out)
+    name = telling.SELECTED if args.group else telling.PAGE
+    page = Path(folder, name) if args.out is None else _file(args.out)
     read = gold.read(folder)
     told = story.tell(read, args.group)
     if args.group and not told.groups:

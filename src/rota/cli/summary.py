@@ -33,8 +33,8 @@ LAG_LEGEND = (
     "verdict at the end of the evidence"
 )
 MARKS = (
-    "counts are inferred from the journal, or sampled where that is said; what a change saves is "
-    "replayed: the same history under the other policy"
+    "counts are inferred from the journal, or sampled where that is said; how causes are known is "
+    "counted below; what a change saves is replayed: the same history under the other policy"
 )
 
 

@@ -14,8 +14,8 @@ from rota.report import gold, page
 from rota.report.gold import Gold
 from rota.report.story import Story, tell
 
-PAGE = "report.html"
-"""The page's name, in the folder of the tables."""
+PAGE, SELECTED = "report.html", "report-selected.html"
+"""The page's name, in the folder of the tables; of some groups only."""
 
 
 def end(out: str, *, as_json: bool, indent: int | None = 2) -> None:
@@ -32,7 +32,7 @@ def show(story: Story, read: Gold, path: Path, *, as_json: bool, indent: int | N
     with Console(stderr=True).status(plain(f"writing {path} ...")):  # only on a terminal
         page.write(story, read, path)
     if as_json:
-        told = json.dumps(summary.as_json(story, path), indent=indent, ensure_ascii=False)
+        told = json.dumps(summary.as_json(story, path), indent=indent)
         sys.stdout.write(f"{told}\n")
     else:
         summary.print_summary(story, path)

@@ -104,17 +104,26 @@ def continued(before: Row, now: Row) -> dict[str, Any]:
     return {
         **now,
         "logs": before["logs"],
+        "lookups": _summed(before["lookups"], now["lookups"]),
         "complete": _by(("journal_partition",), before["complete"], edges),
         "unread": [asdict(one) for one in added(once, unread(now))],
     }
+
+
+def _summed(before: Row | None, now: Row | None) -> Row | None:
+    """The look-ups of both; which partitions they are about is told anew each time."""
+    if before is None or now is None:
+        return now or before
+    more = {name: before[name] + now[name] for name in ("made", "of_a_time_that_is_deleted")}
+    return {**now, **more}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
     """What a small round of a run that follows has to say."""
 
-    times: Sequence[int]
-    """Of new records."""
+    times: Sequence[int | None]
+    """Of the first and the last new record; None: there are none."""
     counts: Mapping[str, int]
     """Rows that tables have now, by column."""
     windows: Iterable[tuple[str, int, bool]]

@@ -256,7 +256,7 @@ class Rounds:
         self._save(tables, memory.known.names, memory.known.pending)
         problems = [*bad, *read.unread]
         growth = Growth(
-            times=schema.milliseconds(journal.column("at")).to_pylist(),
+            times=tuple(pc.min_max(schema.milliseconds(journal.column("at"))).as_py().values()),
             counts={name: tables.layers(table).count() for name, table in COUNTED.items()},
             windows=told.windows,
             edges=edges,
@@ -346,15 +346,16 @@ class _Few(NamedTuple):
 
 def _edges(rows: pa.Table) -> dict[int, Edge]:
     ordered = rows.sort_by([("journal_partition", "ascending"), ("journal_offset", "ascending")])
-    columns = (
-        ordered.column("journal_partition"),
-        ordered.column("journal_offset"),
-        schema.milliseconds(ordered.column("at")),
+    firsts = ordered.group_by("journal_partition", use_threads=False).aggregate(
+        [("journal_offset", "first"), ("at", "first")]
     )
-    found: dict[int, Edge] = {}
-    for partition, offset, at in zip(*(each.to_pylist() for each in columns), strict=True):
-        found.setdefault(partition, Edge(offset, at))
-    return found
+    columns = (
+        firsts.column("journal_partition"),
+        firsts.column("journal_offset_first"),
+        schema.milliseconds(firsts.column("at_first")),
+    )
+    each = zip(*(column.to_pylist() for column in columns), strict=True)
+    return {partition: Edge(offset, at) for partition, offset, at in each}
 
 
 def _new(tables: Store) -> Path:

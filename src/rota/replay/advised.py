@@ -14,7 +14,6 @@ from rota.replay.fact import Advice, Advised, Generation, GenerationMember, Step
 from rota.replay.policy import parse
 from rota.replay.restart import Causes
 from rota.replay.scene import Board
-from rota.replay.turn import PERSON
 from rota.replay.whatif import Again
 
 
@@ -27,8 +26,8 @@ def advised(
 ) -> list[Advised]:
     """All rows of a group, by partition and time; none where nothing should be changed.
 
-    Times are those of gold/whatif. When the rounds of a cooperative rebalance would have been is
-    not known, so that a partition changes hands at once.
+    Times are those at which gold/whatif says that it happens. When the rounds of a cooperative
+    rebalance would have been is not known, so that a partition changes hands at once.
 
     :param generations: everything that is known of the group, in the order of the journal
     :param steps: all its rebalances
@@ -53,10 +52,12 @@ def _first_seen(generations: Sequence[Generation]) -> dict[str, GenerationMember
 
 @dataclass(slots=True)
 class _Ledger:
-    """Tenures, as numbers of a board. Time does not run backwards here."""
+    """Tenures, as numbers of a board. Time does not run backwards here: where a record's clock
+    does, the latest time seen counts.
+    """
 
     board: Board
-    _now: int = 0
+    _now: int = -(1 << 62)
     _owners: IntArray = field(init=False)
     _since: np.ndarray[tuple[int], np.dtype[np.int64]] = field(init=False)
     _over: list[tuple[int, int, int, int | None]] = field(default_factory=list)
@@ -81,11 +82,11 @@ class _Ledger:
         """All tenures; those that last have no end."""
         for place in np.flatnonzero(self._owners != UNASSIGNED).tolist():
             self._over.append((place, int(self._owners[place]), int(self._since[place]), None))
-        layout, names = self.board.layout, self.board.names
+        layout = self.board.layout
         found = []
         for place, owner, since, until in sorted(self._over, key=lambda one: (one[0], one[2])):
             topic = int(layout.topic_of[place])
-            member = members[names[owner].removeprefix(PERSON)]
+            member = members[self.board.member_id(owner)]
             found.append(
                 Advised(
                     group=group,

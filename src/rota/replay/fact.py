@@ -262,6 +262,8 @@ class WhatIf:
     actual: bool
     """The policy is the one that was used."""
     happens: bool
+    happens_at: int | None
+    """When, if it does: later than ``at`` where the session of a static member ends first."""
     moved: int
     moved_min: int
     stopped: int

@@ -124,6 +124,7 @@ class Board:
         self.layout = Layout(topics, [counts[topic] for topic in topics])
         self.poses = Poses() if poses is None else poses
         self._numbers: dict[str, int] = {}
+        self._member_ids: dict[int, str] = {}
         self._scenes: dict[tuple[object, ...], Scene] = {}
 
     def number(self, name: str) -> int:
@@ -135,10 +136,9 @@ class Board:
         """How many have a number."""
         return len(self._numbers)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Who has each number."""
-        return tuple(self._numbers)
+    def member_id(self, number: int) -> str:
+        """By which id someone who has been in a scene is there."""
+        return self._member_ids[number]
 
     def scene(self, actors: Iterable[Actor], counts: Mapping[str, int]) -> Scene:
         """The scene with these; the same one for the same."""
@@ -150,6 +150,7 @@ class Board:
         found = self._scenes.get(key)
         if found is None:
             found = self._scenes[key] = Scene(self, listed, wanted)
+            self._member_ids |= {actor.number: actor.member_id for actor in listed}
         return found
 
     def owners(self, held: Iterable[tuple[int, Held]]) -> IntArray:

@@ -18,8 +18,6 @@ from rota.replay.restart import Causes, Event, Restart, gone_at
 from rota.replay.scene import Actor, Board, Scene, followed, without
 
 FOREVER = 2**62
-PERSON = "person "
-"""Before the first member id of someone who keeps its place whatever its member id is."""
 
 
 class Turn(NamedTuple):
@@ -28,6 +26,7 @@ class Turn(NamedTuple):
     life: int
     generation: int
     at: int
+    """When the journal has it; rows of one generation are told apart by it."""
     scene: Scene | None
     """The group after it; None: nothing happens."""
     needed: bool = True
@@ -40,6 +39,13 @@ class Turn(NamedTuple):
     may meet with others between its rounds."""
     is_start: bool = False
     """No rebalance: where the evidence finds the group, for what follows to begin from."""
+    session_end: int | None = None
+    """When it comes about, where a session has to end first."""
+
+    @property
+    def happens_at(self) -> int:
+        """When it comes about, if it does."""
+        return self.at if self.session_end is None else self.session_end
 
 
 class Place(NamedTuple):
@@ -306,7 +312,7 @@ class _Static:
         return self.board.scene(
             (
                 Actor(
-                    self.board.number(f"{PERSON}{person.name}"),
+                    self.board.number(f"person {person.name}"),
                     person.name,
                     person.static_id,
                     person.topics,
@@ -324,14 +330,25 @@ class _Static:
         at: int | None = None,
         needed: bool = True,
     ) -> None:
-        """A row. The first of a rebalance of the journal has its time, further ones their own."""
-        generation = pending.generation
+        """A row. The first of a rebalance of the journal has its time, further ones their own.
+
+        :param at: the end of the session that it waited for
+        """
+        generation, session_end = pending.generation, at
         if at is None or not pending.turns:
             at = generation.at
         at = self._times.free(generation, at, later=True)
         pending.turns += 1
         self.turns.append(
-            Turn(generation.life, generation.generation, at, scene, needed, self._afresh)
+            Turn(
+                generation.life,
+                generation.generation,
+                at,
+                scene,
+                needed,
+                self._afresh,
+                session_end=session_end,
+            )
         )
         if scene is not None:
             self._scene = scene

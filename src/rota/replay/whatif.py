@@ -93,7 +93,7 @@ class Again:
         turns = self._turns(board, choice.session_timeout)
         moments = self._played(choice, turns, board)
         return board, [
-            (moment.turn.at, moment.placed.owners) for moment in moments if moment.happens
+            (moment.turn.happens_at, moment.placed.owners) for moment in moments if moment.happens
         ]
 
     def _board(self) -> Board:
@@ -126,6 +126,7 @@ def _actual(steps: Sequence[Step], reproduction: Reproduction) -> Iterator[WhatI
             policy=label,
             actual=True,
             happens=True,
+            happens_at=after.at,
             moved=cost.moved,
             moved_min=cost.moved_min,
             stopped=cost.stopped,
@@ -175,6 +176,7 @@ def _row(group: str, policy: str, moment: _Moment) -> WhatIf:
         policy=policy,
         actual=False,
         happens=moment.happens,
+        happens_at=turn.happens_at if moment.happens else None,
         moved=moves,
         moved_min=fewest,
         stopped=stopped,

@@ -22,6 +22,7 @@ def lines(story: Story) -> list[str]:
         _read(read, read.first, read.last),
         *_polled(read.polled),
         *_shown(read),
+        *_selected(story),
         *_missing(read),
         _causes(story),
         *_lag(read),
@@ -69,6 +70,14 @@ def _shown(read: Evidence) -> Iterator[str]:
         begin = "the beginning" if read.since is None else moment(read.since)
         end = "the end" if read.until is None else moment(read.until)
         yield f"shown: what happened from {begin} to {end}"
+
+
+def _selected(story: Story) -> Iterator[str]:
+    if len(story.groups) < story.every:
+        yield (
+            f"shown: {len(story.groups):,} of {counted(story.every, 'group')}; what was read is "
+            "told of all of them, causes of these"
+        )
 
 
 def _missing(read: Evidence) -> Iterator[str]:

@@ -188,6 +188,7 @@ def _head(group: Group) -> dict[str, Any]:
         "policy": group.policy,
         "used": group.policy_used,
         "mark": str(group.mark),
+        "known_causes": [[str(how), number] for how, number in group.known_causes.items()],
         "moved": group.moved,
         "needed": group.moved_min,
         "libraries": list(group.libraries),

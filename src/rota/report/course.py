@@ -44,12 +44,13 @@ class Course:
 
 
 def under_advice(whatif: pa.Table, groups: Sequence[Group]) -> pa.Table:
-    """The rebalances that there would be under the policies that are advised."""
+    """The rebalances that there would be under the policies that are advised; ``at``: when."""
     advised = [group.policy if group.verdict == CHANGE else None for group in groups]
     found = placed(whatif, [group.name for group in groups])
     policies = pa.array(advised, pa.string()).take(whole(found[PLACE]))
     wanted = compute.equal(whole(found["policy"]), policies)
-    return found.filter(compute.and_(whole(found["happens"]), wanted)).drop_columns([PLACE])
+    happening = found.filter(compute.and_(whole(found["happens"]), wanted))
+    return happening.drop_columns([PLACE, "at"]).rename_columns({"happens_at": "at"})
 
 
 def totals(whatif: pa.Table, names: Sequence[str]) -> dict[int, list[list[Any]]]:

@@ -19,7 +19,7 @@ class Lag:
     """How far behind a group was; always sampled."""
 
     most: int
-    """The most records that a partition was behind."""
+    """How many records were still to be read then."""
     most_seconds: float | None
     """The oldest that a record was that was still to be read."""
     most_at: int
@@ -35,11 +35,9 @@ def worst(lag: pa.Table) -> dict[str, Lag]:
     aged = lag.filter(compute.is_valid(lag["lag_seconds"]))
     known = compute.unique(aged["group"])
     ageless = lag.filter(compute.invert(compute.is_in(lag["group"], value_set=known)))
-    most = lag.group_by("group").aggregate([("lag", "max")])
-    by_group = dict(zip(most["group"].to_pylist(), most["lag_max"].to_pylist(), strict=True))
     return {
         row["group"]: Lag(
-            most=by_group[row["group"]],
+            most=row["lag"],
             most_seconds=row["lag_seconds"],
             most_at=row["at"],
             most_topic=row["topic"],
@@ -52,9 +50,15 @@ def worst(lag: pa.Table) -> dict[str, Lag]:
 
 def _first(rows: pa.Table, measure: str) -> list[dict[str, Any]]:
     """For each group the first of its rows with the largest measure."""
-    columns = ("group", "topic", "partition", "lag_seconds")
-    found = rows.select([*columns, "lag"]).append_column("at", milliseconds(rows["at"]))
-    narrower = ((measure, "max"), ("at", "min"), ("topic", "min"), ("partition", "min"))
+    columns = ("group", "topic", "partition", "lag_seconds", "lag")
+    found = rows.select(columns).append_column("at", milliseconds(rows["at"]))
+    narrower = (
+        (measure, "max"),
+        ("at", "min"),
+        ("topic", "min"),
+        ("partition", "min"),
+        ("lag", "max"),
+    )
     for column, which in narrower:
         found = _those(found, column, which)
     same = found.group_by([*columns, "at"]).aggregate([])

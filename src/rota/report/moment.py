@@ -8,8 +8,11 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def moment(milliseconds: int) -> str:
-    """``2026-11-15 06:00:00Z``."""
-    return f"{EPOCH + timedelta(milliseconds=milliseconds):%Y-%m-%d %H:%M:%S}Z"
+    """``2026-11-15 06:00:00Z``; a clock that was wrong by thousands of years: the bare number."""
+    try:
+        return f"{EPOCH + timedelta(milliseconds=milliseconds):%Y-%m-%d %H:%M:%S}Z"
+    except OverflowError:
+        return f"{milliseconds} ms after 1970"
 
 
 def span(seconds: float) -> str:

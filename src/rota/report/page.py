@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from html import escape
@@ -21,7 +20,7 @@ from rota.replay.advice import CHANGE
 from rota.report import basis, chart, script
 from rota.report.gold import Gold
 from rota.report.moment import moment, span
-from rota.report.story import Evidence, Group, Mark, Story
+from rota.report.story import Evidence, Group, Lag, Mark, Story
 
 MEANINGS = {
     Mark.STATED: "the broker's log says so",
@@ -77,18 +76,27 @@ def page(story: Story, gold: Gold, made_at: int) -> str:
 
 
 def write(story: Story, gold: Gold, path: Path) -> None:
-    """Writes the page, whole or not at all."""
+    """Writes the page, whole or not at all; into what is no file, like a pipe, as it comes."""
     text = page(story, gold, int(time.time() * 1000))
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    made = Path(name)
+    into = path.resolve()  # a link stays one
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        made.chmod(0o644)
-        made.replace(path)
-    except BaseException:
-        made.unlink(missing_ok=True)
-        raise
+        if into.exists() and not into.is_file():
+            _put(into, text, "w")
+            return
+        made = into.with_name(f".{into.name}.{os.getpid()}")
+        try:
+            _put(made, text, "x")
+            made.replace(into)
+        except BaseException:
+            made.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _put(path: Path, text: str, mode: str) -> None:
+    with path.open(mode, encoding="utf-8", errors="replace", newline="\n") as file:
+        file.write(text)
 
 
 def _skeleton() -> str:
@@ -108,7 +116,7 @@ def _worst(story: Story) -> str:
     if not story.groups:
         return f'<p id="first-line">{escape(NOTHING)}</p>'
     worst = story.groups[0]
-    known = f"What happened: {_mark(worst.mark)} {worst.mark}."
+    known = f"Counts: {_mark(worst.mark)} {worst.mark}. Causes: {_causes(worst)}."
     if worst.verdict == CHANGE:
         known += f" What would have been: {_mark(Mark.REPLAYED)} {Mark.REPLAYED}."
     if worst.lag is not None:
@@ -117,6 +125,12 @@ def _worst(story: Story) -> str:
         f'<p id="first-line">{_sentence(worst.first_line)}</p>\n'
         f'<p class="known">{known} <a href="#g=0">Show this group</a></p>'
     )
+
+
+def _causes(group: Group) -> str:
+    """How the causes of a group's rebalances are known."""
+    told = (f"{number:,} {_mark(how)} {how}" for how, number in group.known_causes.items())
+    return ", ".join(told) or UNKNOWN
 
 
 def _headings(story: Story) -> Iterator[str]:
@@ -144,7 +158,7 @@ def _row(place: int, group: Group, story: Story) -> str:
     return (
         f'<tr data-group="{escape(group.name)}"{later}><th scope="row">'
         f'<a href="#g={place}" title="{escape(group.name)}">{_name(group.name)}</a></th>{cells}'
-        f'<td class="number">{_lag(group)}</td>'
+        f'<td class="number">{lag_cell(group.lag)}</td>'
         f'<td><span class="verdict {escape(verdict)}">{escape(group.verdict)}</span></td>'
         f"<td>{policy}</td></tr>"
     )
@@ -160,13 +174,13 @@ def _number(value: float | None) -> str:
     return f'<data value="{value:.15g}">{value:,.0f}</data>'
 
 
-def _lag(group: Group) -> str:
+def lag_cell(lag: Lag | None) -> str:
     """The most seconds that a group was behind; records, where no seconds are known."""
-    lag = group.lag
     if lag is None:
         return '<data value="-1">unknown</data>'
     if lag.most_seconds is None:
-        return f'<data value="0">{lag.most:,} records</data>'
+        # below all that have seconds, and among each other by their number
+        return f'<data value="{-1 / (lag.most + 2):.15g}">{lag.most:,} records</data>'
     return f'<data value="{lag.most_seconds:.3f}">{span(lag.most_seconds)}</data>'
 
 

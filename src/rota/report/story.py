@@ -75,6 +75,14 @@ class Group:
     """Its first record is there."""
 
     @property
+    def known_causes(self) -> dict[Mark, int]:
+        """How the causes are known: of how many rebalances in which way."""
+        found: dict[Mark, int] = {}
+        for _, how, number in self.causes:
+            found[how] = found.get(how, 0) + number
+        return found
+
+    @property
     def first_line(self) -> str:
         """What happened, what was needless, what it cost, what to change, for whom it works."""
         return " ".join(filter(None, (self.headline, self._cost(), self._for_whom())))
@@ -110,6 +118,8 @@ class Story:
     """The folder of the tables, as it was given."""
     groups: tuple[Group, ...]
     """The worst first: by damage, then by name."""
+    every: int
+    """How many groups the tables have, those included that nobody asked for."""
     evidence: Evidence
     causes: Causes
     """Of all these groups."""
@@ -126,7 +136,13 @@ def tell(gold: Gold, wanted: Sequence[str] = ()) -> Story:
     rows = [row for row in gold.advice.to_pylist() if is_wanted(row["group"])]
     rows.sort(key=lambda row: (-row["damage"], row["group"]))
     groups = tuple(map(teller.group, rows))
-    return Story(out=gold.out, groups=groups, evidence=read, causes=teller.all_causes(is_wanted))
+    return Story(
+        out=gold.out,
+        groups=groups,
+        every=gold.advice.num_rows,
+        evidence=read,
+        causes=teller.all_causes(is_wanted),
+    )
 
 
 def _limited(read: Evidence, is_wanted: Callable[[str], bool]) -> Evidence:

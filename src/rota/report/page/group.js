@@ -55,7 +55,11 @@ function paged({ table, many, noun, row, previous, next, listed }) {
 }
 
 function fillKnown(group) {
-  const told = ['What happened: ', marked(group.mark), ` ${group.mark}. `];
+  const told = ['Counts: ', marked(group.mark), ` ${group.mark}. `];
+  group.known_causes.forEach(([how, number], place) => {
+    told.push(place ? ', ' : 'Causes: ', `${number} `, marked(how), ` ${how}`);
+  });
+  if (group.known_causes.length) told.push('. ');
   if (group.verdict === 'change') told.push('What would have been: ', marked('replayed'), ' replayed. ');
   if (group.most_lag) told.push('Lag: ', marked('sampled'), ' sampled. ');
   const clients = group.libraries.length ? group.libraries.join(', ') : UNKNOWN;
