@@ -1,6 +1,6 @@
 // Bands of ownership: a row for each partition, a colour, a pattern and a number for each member.
 const ROW = 17, LOWEST = 96, HIGHEST = 442;
-const LABELLED = 11;
+const LABELLED = 11, SWATCH = 28;
 const COLOURS = 8, PATTERNS = 4, LOOKS = COLOURS * PATTERNS;
 const NOBODY = -1;
 const OPAQUE = 255 << 24, HALF = 0x7f7f7f;
@@ -40,6 +40,21 @@ function paintLine(pixels, begin, y, owners, { colour, stroke, pattern, gap, thi
     const isStroke = hatching && (x + slants[hatching]) % gap < thick;
     pixels[begin + x] = isStroke ? stroke[look] : colour[look];
   }
+}
+
+// A piece of a member's band, as it stands in the charts.
+function swatch(rank) {
+  const canvas = element('canvas', { class: 'swatch', 'aria-hidden': 'true' });
+  const ratio = window.devicePixelRatio || 1;
+  const [wide, high] = [SWATCH, LABELLED].map((length) => Math.round(length * ratio));
+  Object.assign(canvas, { width: wide, height: high });
+  const context = canvas.getContext('2d');
+  const image = context.createImageData(wide, high);
+  const owners = new Int8Array(wide).fill(rank % LOOKS);
+  const looks = looksOf(inks(), ratio);
+  for (let y = 0; y < high; y++) paintLine(new Int32Array(image.data.buffer), y * wide, y, owners, looks);
+  context.putImageData(image, 0, 0);
+  return canvas;
 }
 
 class BandChart extends Plot {

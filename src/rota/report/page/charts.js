@@ -114,7 +114,7 @@ function describe(chart, { would, moves, lag }) {
     at('lag').setAttribute('aria-label',
       `Lag over time: the most was ${seconds === null ? counted(records, 'record') : duration(seconds * SECOND)}, ${moment(when)}.`);
   }
-  const causes = [...new Set(rebalances.cause)];
+  const causes = [...new Set([...rebalances.cause, ...(replayed ? replayed.cause : [])])];
   at('causes').replaceChildren(...causes.map((cause) => {
     const place = Object.keys(CAUSES).indexOf(cause);
     const look = element('span', { class: `sign cause-${place < 0 ? 8 : place}` }, lookOf(cause).letter);

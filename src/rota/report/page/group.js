@@ -1,16 +1,16 @@
 // A group's view: its words and tables here, its charts under one time.
-const PAGE = 50;
+const PAGE = 50, SHORT = 40;
 
 function showGroup(chart) {
   const { group } = chart;
-  at('group-name').replaceChildren(isolated(group.name));
+  at('group-name').replaceChildren(isolated(visible(group.name)));
   at('group-line').replaceChildren(...sentence(group.line));
   fillKnown(group);
   fillSteps(group);
   at('who').hidden = !chart.members.length;
-  const charts = showCharts(chart);
+  const { fit } = showCharts(chart);
   afterwards(() => fillTables(chart));
-  return charts;
+  return { fit, recolour: () => at('who').open && fillMembers(chart) };
 }
 
 // The tables are below the charts, and are made when the charts are there to be seen.
@@ -74,7 +74,7 @@ function fillKnown(group) {
 
 function fillSteps(group) {
   at('advice').hidden = !group.steps.length;
-  at('steps').replaceChildren(...group.steps.map((step) => element('li', null, ...sentence(step))));
+  at('steps').replaceChildren(...group.steps.map((step) => element('li', null, ...breakable(sentence(step)))));
   at('copied').textContent = '';
 }
 
@@ -109,14 +109,21 @@ function fillMembers({ members }) {
   const ranked = [...ids.values()].sort((one, other) => one.rank - other.rank);
   const row = (place) => {
     const member = ranked[place];
-    const look = `sign member-${member.rank % 8} pattern-${Math.floor(member.rank / 8) % PATTERNS}`;
-    const sign = element('span', { class: look }, String(member.rank + 1));
+    const sign = element('span', { class: 'short' }, swatch(member.rank), ` ${member.rank + 1}`);
     const names = [member.client, member.host, member.fixed || '', member.id];
     return element('tr', null, element('td', null, sign), ...names.map((name) => element('td', null, isolated(name))));
   };
   paged({
     table: 'members', many: ranked.length, noun: 'member', row,
     previous: 'previous-members', next: 'next-members', listed: 'listed-members' });
+}
+
+// Of a long reason one line, of which a click or a key shows all. A screen reader has all of it in
+// any case.
+function reason(text) {
+  const parts = sentence(text);
+  if (text.length <= SHORT) return parts;
+  return [element('details', null, element('summary', { title: text }, ...parts))];
 }
 
 function causeOf(rebalances, place) {
@@ -128,12 +135,12 @@ function fillRebalances({ group, rebalances }) {
   function row(place) {
     const cells = [
       element('td', { class: 'time' }, moment(rebalances.at[place])),
-      element('td', null, causeOf(rebalances, place)),
-      element('td', null, marked(rebalances.evidence[place])),
+      element('td', { class: 'cause' }, causeOf(rebalances, place)),
+      element('td', { class: 'short' }, marked(rebalances.evidence[place])),
       element('td', { class: 'number' }, `${number(rebalances.before[place])} → ${number(rebalances.after[place])}`),
       ...['moved', 'needed', 'stopped'].map((name) => numberCell(rebalances[name][place])),
       element('td', null, isolated(rebalances.strategy[place] || '')),
-      element('td', { class: 'reason' }, ...sentence(rebalances.reason[place])),
+      element('td', { class: 'reason' }, ...reason(rebalances.reason[place])),
     ];
     const rollout = rebalances.rollout[place];
     if (rollout) cells[1].append(' ', element('span', { class: 'tag', title: rollout }, 'rolling deploy'));
