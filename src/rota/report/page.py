@@ -160,7 +160,8 @@ def _row(place: int, group: Group, story: Story) -> str:
     later = ' class="later"' if place >= AT_ONCE else ""
     return (
         f'<tr data-group="{escape(group.name)}"{later}><th scope="row">'
-        f'<a href="#g={place}" title="{escape(group.name)}">{_name(_visible(group.name))}</a></th>{cells}'
+        f'<a href="#g={place}" title="{escape(group.name)}">{_name(_visible(group.name))}</a></th>'
+        f"{cells}"
         f'<td class="number">{lag_cell(group.lag)}</td>'
         f'<td><span class="verdict {escape(verdict)}">{escape(group.verdict)}</span></td>'
         f"<td>{policy}</td></tr>"
