@@ -17,11 +17,24 @@ from rota.report.story import tell
 from tests import gold_tables
 from tests.browser.chromium import Unavailable, chromium
 from tests.browser.opened import WIDE, Opened, Scheme, opened
+from tests.gold_history import HOUR, History
 
 UNREAD = [
     ("records of an unknown version", 3, ["partition 7, offset 12: version 99"]),
     ("torn records", 1_234, ["partition 1, offset 5"]),
 ]
+UNSEEN = {"": "(no name)", "  ": "\\u{20}\\u{20}", "\u200b\u2060": "\\u{200b}\\u{2060}"}
+"""Names of groups that cannot be seen, and how they are shown."""
+
+
+def _unseen(folder: Path) -> Path:
+    histories = [History(group=name, topics={"plain": 4}) for name in UNSEEN]
+    for history in histories:
+        history.join(["one", "two"], gold_tables.MORNING)
+        history.deploy(gold_tables.MORNING + HOUR)
+    return gold_tables.tables(histories).write(folder, None)
+
+
 MADE: dict[str, Callable[[Path], Path]] = {
     "small": lambda folder: gold_tables.small(
         folder, gold_tables.Run(unread=UNREAD, polled=True, partial=["audit"])
@@ -29,6 +42,8 @@ MADE: dict[str, Callable[[Path], Path]] = {
     "demo": lambda folder: gold_tables.small(folder, gold_tables.Run(demo=True)),
     "hostile": gold_tables.hostile,
     "nothing": gold_tables.nothing,
+    "unseen": _unseen,
+    "large": gold_tables.large,
     "crowd": lambda folder: gold_tables.large(folder, groups=250, partitions=500, rebalances=1_000),
     "many": lambda folder: gold_tables.large(folder, groups=30, partitions=600, rebalances=3_000),
 }

@@ -108,6 +108,7 @@ class Opened:
         place = self.rows().index(group)
         self.at("#groups tbody tr").nth(place).locator("a").click()
         self.at("#group").wait_for(state="visible")
+        self.at("#rebalances:not([aria-busy])").wait_for(state="attached")
         self.settle()
 
     def settle(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -143,6 +144,49 @@ def test_the_tip_names_owner_and_times(report: Opener, tables: Callable[[str], G
     assert f"{tenure['client_id']} at {tenure['client_host']}" in said
     assert f"from {tenure['since']:%Y-%m-%d %H:%M:%S}Z" in said
     assert "(replayed)" in said
+
+
+_MARKED = re.compile(r"(?P<many>[\d,]+) rebalances, [^(]*\((?P<marks>[^)]*)\), ")
+
+
+def _heaps(window: Opened, canvas: str) -> list[tuple[int, str]]:
+    """Of places of a chart with several rebalances each: how many, and what they are known by."""
+    told = (window.pointed(canvas, point) for point in window.grid(canvas, 160, 1))
+    lines = [tip.splitlines()[0] for tip in told if "rebalances, " in tip.splitlines()[0]]
+    found = [_MARKED.match(line) for line in lines]
+    assert None not in found, lines
+    return [(int(one["many"].replace(",", "")), one["marks"]) for one in found if one is not None]
+
+
+def test_several_rebalances_under_the_pointer_have_their_marks(report: Opener) -> None:
+    window = report()
+    window.open("orders-app")
+    heaps = _heaps(window, "#was")
+    assert {marks.partition(" ")[2] for _, marks in heaps} >= {"stated", "inferred"}
+    for many, marks in heaps:
+        counted = re.fullmatch(r"\d+ (stated|inferred)(, \d+ (stated|inferred))?", marks)
+        assert counted is not None
+        assert sum(map(int, re.findall(r"\d+", marks))) == many
+    other = report("many")
+    other.open(other.rows()[0])
+    replayed = _heaps(other, "#would")
+    assert replayed
+    assert {marks for _, marks in replayed} == {"replayed"}
+
+
+def test_the_rebalance_that_keys_go_to_has_its_mark(report: Opener) -> None:
+    window = report()
+    window.open("orders-app")
+    for canvas, marks in (("#was", {"stated", "inferred"}), ("#would", {"replayed"})):
+        seen = set()
+        window.at(canvas).focus()
+        for _ in range(28):
+            window.page.keyboard.press("Shift+ArrowRight")
+            line = window.text("#tip").splitlines()[0]
+            found = re.match(r"Rebalance [^(]*\((stated|inferred|replayed)\)", line)
+            assert found is not None, line
+            seen.add(found[1])
+        assert seen == marks
 
 
 ZOOMS: Sequence[tuple[str, Callable[[Opened], None], float]] = (

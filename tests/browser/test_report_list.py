@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -221,6 +222,25 @@ def test_what_is_not_shown_is_sorted_and_found_too(
     assert last in window.rows()
     window.open(last)
     assert window.text("#group h2") == last
+
+
+@pytest.mark.nightly
+def test_a_thousand_groups_are_a_small_file_that_opens(
+    report: Opener, made: Callable[[str], Path], tables: Callable[[str], Gold]
+) -> None:
+    assert (made("large") / "report.html").stat().st_size <= 20_000_000
+    window = report("large")
+    assert window.text("#found") == "1,000 of 1,000 groups"
+    assert len(window.rows()) == 100
+    largest = advice(tables("large"))[0]
+    assert window.rows()[0] == largest["group"]
+    window.open(largest["group"])
+    assert window.text("#listed") == f"1 to 50 of {largest['rebalances']} rebalances"
+    for canvas in ("#was", "#would", "#moves", "#lag"):
+        assert len(set(window.colours(canvas, window.grid(canvas, 20, 10)))) > 1
+    window.at("#zoom-in").click()
+    window.at("#back").click()
+    assert len(window.rows()) == 100
 
 
 def test_the_list_is_complete_without_scripts(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
+import unicodedata
 from collections.abc import Iterable, Iterator
 from html import escape
 from importlib import resources
@@ -43,6 +44,8 @@ COLUMNS = (
 )
 COUNTS = frozenset({"damage", "rebalances", "stopped", "moved", "needed"})
 UNKNOWN = "unknown"
+FILLERS = "\u115f\u1160\u2800\u3164\uffa0"
+"""Letters and patterns that show nothing."""
 AT_ONCE = 100
 """Groups that are shown at once where a script can show the others."""
 TURNED = re.compile(
@@ -157,7 +160,8 @@ def _row(place: int, group: Group, story: Story) -> str:
     later = ' class="later"' if place >= AT_ONCE else ""
     return (
         f'<tr data-group="{escape(group.name)}"{later}><th scope="row">'
-        f'<a href="#g={place}" title="{escape(group.name)}">{_name(group.name)}</a></th>{cells}'
+        f'<a href="#g={place}" title="{escape(group.name)}">{_name(_visible(group.name))}</a></th>'
+        f"{cells}"
         f'<td class="number">{lag_cell(group.lag)}</td>'
         f'<td><span class="verdict {escape(verdict)}">{escape(group.verdict)}</span></td>'
         f"<td>{policy}</td></tr>"
@@ -218,6 +222,20 @@ def _found(number: int) -> str:
 
 def _mark(mark: Mark) -> str:
     return f'<abbr class="mark {mark}" title="{mark}: {escape(MEANINGS[mark])}">{mark[:2]}</abbr>'
+
+
+def _visible(name: str) -> str:
+    """A name, or its signs by their numbers where nothing of it can be seen."""
+    if not name:
+        return "(no name)"
+    if not all(_is_unseen(sign) for sign in name):
+        return name
+    return "".join(f"\\u{{{ord(sign):x}}}" for sign in name)
+
+
+def _is_unseen(sign: str) -> bool:
+    category = unicodedata.category(sign)
+    return category[0] in "ZC" or category == "Mn" or sign in FILLERS
 
 
 def _name(name: str) -> str:

@@ -3,7 +3,7 @@ function showCharts(chart) {
   const { group, rebalances, replayed } = chart;
   const cursor = { time: null, row: null, chosen: null, exact: null };
   const view = new View(chart.begin, chart.end, () => { again(true); });
-  let plots = [], ink = inks(), waiting = null;
+  let plots = [], waiting = null;
 
   const was = new BandChart(at('was'), view, chart, chart.was, rebalances);
   const would = chart.would && new BandChart(at('would'), view, chart, chart.would, replayed);
@@ -21,21 +21,20 @@ function showCharts(chart) {
   }
 
   function again(whole) {
+    at('shown').textContent = stretch(view.from, view.to);
     if (waiting) { waiting.whole = waiting.whole || whole; return; }
     waiting = { whole };
     requestAnimationFrame(() => {
-      const { whole: all } = waiting;
+      const { whole: all } = waiting, ink = inks();
       waiting = null;
       for (const plot of plots) {
         if (all) plot.paint(ink);
         plot.point(cursor, ink);
       }
     });
-    at('shown').textContent = stretch(view.from, view.to);
   }
 
   function fit() {
-    ink = inks();
     for (const plot of plots) plot.measure();
     for (const plot of plots) plot.fit();
     again(true);
@@ -115,7 +114,7 @@ function describe(chart, { would, moves, lag }) {
     at('lag').setAttribute('aria-label',
       `Lag over time: the most was ${seconds === null ? counted(records, 'record') : duration(seconds * SECOND)}, ${moment(when)}.`);
   }
-  const causes = [...new Set(rebalances.cause)];
+  const causes = [...new Set([...rebalances.cause, ...(replayed ? replayed.cause : [])])];
   at('causes').replaceChildren(...causes.map((cause) => {
     const place = Object.keys(CAUSES).indexOf(cause);
     const look = element('span', { class: `sign cause-${place < 0 ? 8 : place}` }, lookOf(cause).letter);
@@ -166,8 +165,10 @@ function rebalancesTip(rebalances, first, end, isReplayed) {
   };
   const cost = `moved ${sum('moved')}, needed ${sum('needed')}, stopped ${sum('stopped')}`;
   if (end - first > 1) {
-    const causes = tally(Array.from(rebalances.cause.slice(first, end)));
-    return `${number(end - first)} rebalances, ${stretch(rebalances.at[first], rebalances.at[end - 1])} (${causes}): ${cost}`;
+    const causes = tally(rebalances.cause.slice(first, end));
+    const known = isReplayed ? 'replayed' : tally(rebalances.evidence.slice(first, end));
+    const time = stretch(rebalances.at[first], rebalances.at[end - 1]);
+    return `${number(end - first)} rebalances, ${time} (${known}), ${causes}: ${cost}`;
   }
   const time = moment(rebalances.at[first]);
   if (isReplayed) return `Rebalance ${time} (replayed), ${rebalances.cause[first]}: ${cost}`;

@@ -1,6 +1,7 @@
 // Buttons, keys and the mouse on a group's charts.
 const CLOSER = 0.5, FARTHER = 2, ASIDE = 0.25;
 const DRAGGED = 4;
+const CHOOSING = new Set(['ArrowUp', 'ArrowDown', 'Escape']);
 const HINT = 'Point at a chart to see who owned a partition then, and why the group rebalanced.';
 
 function controls({ view, cursor, again, say, was, would }) {
@@ -57,10 +58,12 @@ function controls({ view, cursor, again, say, was, would }) {
   function pressed(plot, event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const turn = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (event.shiftKey && turn) nextRebalance(plot, turn);
+    const isStep = event.shiftKey && turn;
+    if (isStep) nextRebalance(plot, turn);
     else if (keys[event.key]) keys[event.key](plot);
     else return;
     event.preventDefault();
+    at('told').textContent = at(isStep || CHOOSING.has(event.key) ? 'tip' : 'shown').textContent;
   }
 
   function follow(plot, event) {

@@ -84,7 +84,7 @@ class LagChart extends Plot {
 }
 
 function pointOver(plot, cursor, ink) {
-  plot.over((context) => {
+  plot.over(isNowhere(cursor) ? null : (context) => {
     context.strokeStyle = ink.text;
     context.lineWidth = 1;
     pointTime(plot, context, cursor);

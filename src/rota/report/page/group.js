@@ -1,18 +1,57 @@
 // A group's view: its words and tables here, its charts under one time.
-const PAGE = 50;
+const PAGE = 50, SHORT = 40;
 
 function showGroup(chart) {
   const { group } = chart;
-  at('group-name').replaceChildren(isolated(group.name));
+  at('group-name').replaceChildren(isolated(visible(group.name)));
   at('group-line').replaceChildren(...sentence(group.line));
   fillKnown(group);
   fillSteps(group);
-  fillPolicies(chart);
   at('who').hidden = !chart.members.length;
+  const { fit } = showCharts(chart);
+  afterwards(() => fillTables(chart));
+  return { fit, recolour: () => at('who').open && fillMembers(chart) };
+}
+
+// The tables are below the charts, and are made when the charts are there to be seen.
+function fillTables(chart) {
+  fillPolicies(chart);
   at('who').ontoggle = () => at('who').open && fillMembers(chart);
   if (at('who').open) fillMembers(chart);
   fillRebalances(chart);
-  return showCharts(chart);
+}
+
+let later = null;
+
+// Does something when the next frame is drawn and there is time, unless another group is opened
+// before.
+function afterwards(work) {
+  const wanted = later = work;
+  at('rebalances').setAttribute('aria-busy', 'true');
+  for (const table of ['policies', 'members', 'rebalances']) at(table).tBodies[0].replaceChildren();
+  requestAnimationFrame(() => whenIdle(() => {
+    if (later !== wanted) return;
+    work();
+    at('rebalances').removeAttribute('aria-busy');
+  }));
+}
+
+// A table of which fifty rows are shown at a time.
+function paged({ table, many, noun, row, previous, next, listed }) {
+  function show(begin) {
+    const first = Math.max(Math.min(begin, many - 1), 0);
+    const last = Math.min(first + PAGE, many);
+    const rows = [];
+    for (let place = first; place < last; place++) rows.push(row(place));
+    at(table).tBodies[0].replaceChildren(...rows);
+    at(listed).textContent = many ? `${number(first + 1)} to ${number(last)} of ${counted(many, noun)}` : 'none';
+    at(previous).disabled = first === 0;
+    at(next).disabled = last >= many;
+    at(previous).onclick = () => show(first - PAGE);
+    at(next).onclick = () => show(first + PAGE);
+  }
+
+  show(0);
 }
 
 function fillKnown(group) {
@@ -35,7 +74,7 @@ function fillKnown(group) {
 
 function fillSteps(group) {
   at('advice').hidden = !group.steps.length;
-  at('steps').replaceChildren(...group.steps.map((step) => element('li', null, ...sentence(step))));
+  at('steps').replaceChildren(...group.steps.map((step) => element('li', null, ...breakable(sentence(step)))));
   at('copied').textContent = '';
 }
 
@@ -68,13 +107,23 @@ function fillPolicies({ group, policies }) {
 function fillMembers({ members }) {
   const ids = new Map(members.map((member) => [member.id, member]));
   const ranked = [...ids.values()].sort((one, other) => one.rank - other.rank);
-  const rows = ranked.map((member) => {
-    const look = `sign member-${member.rank % 8} pattern-${Math.floor(member.rank / 8) % PATTERNS}`;
-    const sign = element('span', { class: look }, String(member.rank + 1));
+  const row = (place) => {
+    const member = ranked[place];
+    const sign = element('span', { class: 'short' }, swatch(member.rank), ` ${member.rank + 1}`);
     const names = [member.client, member.host, member.fixed || '', member.id];
     return element('tr', null, element('td', null, sign), ...names.map((name) => element('td', null, isolated(name))));
-  });
-  at('members').tBodies[0].replaceChildren(...rows);
+  };
+  paged({
+    table: 'members', many: ranked.length, noun: 'member', row,
+    previous: 'previous-members', next: 'next-members', listed: 'listed-members' });
+}
+
+// Of a long reason one line, of which a click or a key shows all. A screen reader has all of it in
+// any case.
+function reason(text) {
+  const parts = sentence(text);
+  if (text.length <= SHORT) return parts;
+  return [element('details', null, element('summary', { title: text }, ...parts))];
 }
 
 function causeOf(rebalances, place) {
@@ -83,40 +132,26 @@ function causeOf(rebalances, place) {
 }
 
 function fillRebalances({ group, rebalances }) {
-  const many = rebalances.at.length;
-  let first = 0;
-
   function row(place) {
     const cells = [
       element('td', { class: 'time' }, moment(rebalances.at[place])),
-      element('td', null, causeOf(rebalances, place)),
-      element('td', null, marked(rebalances.evidence[place])),
+      element('td', { class: 'cause' }, causeOf(rebalances, place)),
+      element('td', { class: 'short' }, marked(rebalances.evidence[place])),
       element('td', { class: 'number' }, `${number(rebalances.before[place])} → ${number(rebalances.after[place])}`),
       ...['moved', 'needed', 'stopped'].map((name) => numberCell(rebalances[name][place])),
       element('td', null, isolated(rebalances.strategy[place] || '')),
-      element('td', { class: 'reason' }, ...sentence(rebalances.reason[place])),
+      element('td', { class: 'reason' }, ...reason(rebalances.reason[place])),
     ];
     const rollout = rebalances.rollout[place];
     if (rollout) cells[1].append(' ', element('span', { class: 'tag', title: rollout }, 'rolling deploy'));
     return element('tr', null, ...cells);
   }
 
-  function show(begin) {
-    first = Math.max(Math.min(begin, many - 1), 0);
-    const last = Math.min(first + PAGE, many);
-    const rows = [];
-    for (let place = first; place < last; place++) rows.push(row(place));
-    at('rebalances').tBodies[0].replaceChildren(...rows);
-    at('listed').textContent = many ? `${number(first + 1)} to ${number(last)} of ${counted(many, 'rebalance')}` : 'none';
-    at('previous').disabled = first === 0;
-    at('next').disabled = last >= many;
-  }
-
   for (const heading of at('rebalances').tHead.rows[0].cells) {
     if (!heading.classList.contains('number')) continue;
     heading.replaceChildren(heading.textContent.split(' ')[0], ' ', marked(group.mark));
   }
-  at('previous').onclick = () => show(first - PAGE);
-  at('next').onclick = () => show(first + PAGE);
-  show(0);
+  paged({
+    table: 'rebalances', many: rebalances.at.length, noun: 'rebalance', row,
+    previous: 'previous', next: 'next', listed: 'listed' });
 }

@@ -12,7 +12,7 @@ async function open(place) {
   at('trouble').hidden = true;
   at('list').hidden = true;
   at('group').hidden = false;
-  document.title = `${chart.group.name} - ${TITLE}`;
+  document.title = `${visible(chart.group.name)} - ${TITLE}`;
   opened = showGroup(chart);
   window.scrollTo(0, 0);
   at('group-name').focus({ preventScroll: true });
@@ -51,5 +51,9 @@ groupList();
 at('copy').addEventListener('click', copySteps);
 window.addEventListener('hashchange', route);
 window.addEventListener('resize', refit);
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', refit);
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+  refit();
+  if (opened) opened.recolour();
+});
 route();
+whenIdle(prepareCharts);

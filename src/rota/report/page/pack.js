@@ -1,5 +1,6 @@
 // A group's packed data: see rota.report.chart, which packs it.
 function bytesOf(base64) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
   const text = atob(base64);
   const bytes = new Uint8Array(text.length);
   for (let place = 0; place < text.length; place++) bytes[place] = text.charCodeAt(place);
@@ -7,9 +8,11 @@ function bytesOf(base64) {
 }
 
 async function unpacked(base64) {
-  const inflating = new DecompressionStream('deflate');
-  const stream = new Blob([bytesOf(base64)]).stream().pipeThrough(inflating);
-  return decoded(JSON.parse(await new Response(stream).text()));
+  const { readable, writable } = new DecompressionStream('deflate');
+  const writer = writable.getWriter();
+  const written = Promise.all([writer.write(bytesOf(base64)), writer.close()]);
+  const [text] = await Promise.all([new Response(readable).text(), written]);
+  return decoded(JSON.parse(text));
 }
 
 function summed(deltas) {
@@ -21,6 +24,7 @@ function summed(deltas) {
 
 function decoded(data) {
   const times = summed(data.times);
+  const firsts = new Int32Array(data.members.length).fill(times.length);
   const chart = {
     group: data.group,
     begin: data.begin,
@@ -28,19 +32,20 @@ function decoded(data) {
     topics: data.topics,
     rowTopic: data.row_topics,
     rowPartition: summed(data.row_partitions),
-    was: bandsOf(data.was, times, data.end),
-    would: data.would && bandsOf(data.would, times, data.end),
+    was: bandsOf(data.was, times, data.end, firsts),
+    would: data.would && bandsOf(data.would, times, data.end, firsts),
     rebalances: rebalancesOf(data.rebalances, times, data.words),
     replayed: data.replayed && rebalancesOf(data.replayed, times, data.words),
     lag: data.lag && lagOf(data.lag, data.begin),
     policies: data.policies,
   };
-  chart.members = numberedMembers(data.members, chart);
+  chart.members = numberedMembers(data.members, firsts);
   return chart;
 }
 
-// Bands row after row: those of row r are at places first[r] to first[r + 1].
-function bandsOf(columns, times, end) {
+// Bands row after row: those of row r are at places first[r] to first[r + 1]. On the way it is
+// found when each member comes first, as a place in the times.
+function bandsOf(columns, times, end, firsts) {
   const many = columns.member.length;
   const bands = {
     first: new Uint32Array(columns.bands.length + 1),
@@ -56,6 +61,7 @@ function bandsOf(columns, times, end) {
       from += columns.gap[place];
       const length = columns.length[place];
       bands.since[place] = times[from];
+      if (from < firsts[columns.member[place]]) firsts[columns.member[place]] = from;
       bands.open[place] = length < 0 ? 1 : 0;
       if (length >= 0) from += length;
       bands.until[place] = length < 0 ? end : times[from];
@@ -86,21 +92,18 @@ function lagOf(columns, begin) {
 
 // Members are numbered as they come, so that those of one time have different colours. A static
 // member is one however often it comes back with another id; replayed bands know only the id.
-function numberedMembers(listed, chart) {
+function numberedMembers(listed, firsts) {
   const fixedOf = new Map(listed.filter((one) => one[3] !== null).map((one) => [one[0], one[3]]));
   const members = listed.map(([id, client, host]) => {
     const fixed = fixedOf.has(id) ? fixedOf.get(id) : null;
     return { id, client, host, fixed, key: fixed === null ? `m${id}` : `s${fixed}` };
   });
-  const firsts = new Map();
-  for (const bands of [chart.was, chart.would].filter(Boolean)) {
-    bands.member.forEach((member, place) => {
-      const { key } = members[member];
-      firsts.set(key, Math.min(firsts.has(key) ? firsts.get(key) : Infinity, bands.since[place]));
-    });
-  }
+  const known = new Map();
+  members.forEach(({ key }, place) => {
+    known.set(key, Math.min(known.has(key) ? known.get(key) : Infinity, firsts[place]));
+  });
   const clients = new Map(members.map((member) => [member.key, member.client]));
-  const ranked = [...firsts].sort(([one, first], [other, second]) => (
+  const ranked = [...known].sort(([one, first], [other, second]) => (
     first - second || (clients.get(one) < clients.get(other) ? -1 : 1)));
   const ranks = new Map(ranked.map(([key], rank) => [key, rank]));
   for (const member of members) member.rank = ranks.get(member.key);

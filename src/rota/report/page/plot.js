@@ -20,7 +20,15 @@ function lookOf(cause) {
 }
 
 // The page's colours, as its style has them for the scheme in use.
+let inked = null;
+
 function inks() {
+  const scheme = matchMedia('(prefers-color-scheme: dark)').matches;
+  if (!inked || inked.scheme !== scheme) inked = { ...inksInUse(), scheme };
+  return inked;
+}
+
+function inksInUse() {
   const style = getComputedStyle(document.documentElement);
   const ink = (name) => style.getPropertyValue(`--${name}`).trim();
   const causes = {};
@@ -32,11 +40,20 @@ function inks() {
   };
 }
 
+// Colours and letters take a while to be had for the first time: better before a chart is wanted.
+function prepareCharts() {
+  const context = document.createElement('canvas').getContext('2d');
+  context.font = FONT;
+  context.fillStyle = inks().text;
+  context.fillText(Array.from({ length: 95 }, (_, place) => String.fromCharCode(32 + place)).join(''), 0, 20);
+}
+
 class Plot {
   constructor(canvas, view) {
     Object.assign(this, { canvas, view, top: STRIP, left: LEFT });
     this.context = canvas.getContext('2d');
     this.kept = document.createElement('canvas');
+    this.isKept = this.isBare = false;
   }
 
   // Asks the page for the width that it gives; apart from setting heights, which changes it.
@@ -53,10 +70,8 @@ class Plot {
     this.right = this.width - RIGHT;
     this.bottom = height - AXIS;
     this.ratio = ratio;
-    for (const one of [this.canvas, this.kept]) {
-      one.width = Math.round(this.width * ratio);
-      one.height = Math.round(height * ratio);
-    }
+    this.canvas.width = Math.round(this.width * ratio);
+    this.canvas.height = Math.round(height * ratio);
   }
 
   x(time) {
@@ -68,25 +83,40 @@ class Plot {
     return this.view.from + Math.min(Math.max(share, 0), 1) * this.view.width;
   }
 
-  // Draws what stays while the cursor moves, and keeps it.
+  // Draws what stays while the cursor moves.
   draw(paint) {
-    const context = this.kept.getContext('2d');
+    const { context } = this;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, this.width, this.height);
     context.font = FONT;
     context.textBaseline = 'middle';
     paint(context);
-    this.over(() => {});
+    this.isBare = true;
+    this.isKept = false;
   }
 
-  // Draws what is kept, and something over it.
+  // Draws something over what stays, or takes it away again.
   over(paint) {
-    const context = this.context;
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    if (this.kept.width && this.kept.height) context.drawImage(this.kept, 0, 0);
-    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    paint(context);
+    if (!this.canvas.width || !this.canvas.height) return;
+    if (!this.isBare) this.restore();
+    this.isBare = !paint;
+    if (!paint) return;
+    if (!this.isKept) this.keep();
+    this.context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    paint(this.context);
+  }
+
+  keep() {
+    this.kept.width = this.canvas.width;
+    this.kept.height = this.canvas.height;
+    this.kept.getContext('2d').drawImage(this.canvas, 0, 0);
+    this.isKept = true;
+  }
+
+  restore() {
+    this.context.setTransform(1, 0, 0, 1, 0, 0);
+    this.context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    this.context.drawImage(this.kept, 0, 0);
   }
 
   timeAxis(context, ink) {
@@ -99,7 +129,7 @@ class Plot {
       const x = Math.round(this.x(time)) + 0.5;
       context.moveTo(x, this.bottom);
       context.lineTo(x, this.bottom + 4);
-      const half = context.measureText(text).width / 2;
+      const half = widthOf(context, text) / 2;
       context.fillText(text, Math.min(Math.max(x, this.left + half), this.width - half), this.bottom + 12);
     }
     context.rect(this.left - 0.5, this.top - 0.5, this.right - this.left + 1, this.bottom - this.top + 1);
@@ -137,13 +167,26 @@ function roundAmounts(most, about, steps) {
   return found;
 }
 
+// How wide a text is. All charts write in one font, and most of their texts many times.
+const widths = new Map();
+const MEASURED = 20000;
+
+function widthOf(context, text) {
+  let width = widths.get(text);
+  if (width === undefined) {
+    if (widths.size >= MEASURED) widths.clear();
+    widths.set(text, width = context.measureText(text).width);
+  }
+  return width;
+}
+
 // A text cut to a width.
 function fitted(context, text, width) {
-  if (context.measureText(text).width <= width) return text;
+  if (widthOf(context, text) <= width) return text;
   let [low, high] = [0, Math.min(text.length, 64)];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (context.measureText(text.slice(0, middle) + '…').width <= width) low = middle;
+    if (widthOf(context, text.slice(0, middle) + '…') <= width) low = middle;
     else high = middle - 1;
   }
   return low ? text.slice(0, low) + '…' : '';

@@ -53,13 +53,15 @@ function ticks(view, most) {
   const step = STEPS.find((one) => view.width / one <= most) || view.width;
   const found = [];
   for (let time = Math.ceil(view.from / step) * step; time <= view.to; time += step) {
-    found.push({ time, text: tickText(time, step) });
+    found.push({ time, text: tickText(time, step, view) });
   }
   return found;
 }
 
-function tickText(time, step) {
+// A day has its year where the view has several.
+function tickText(time, step, view) {
   const text = new Date(time).toISOString();
-  if (step >= DAY || time % DAY === 0) return text.slice(5, 10);
+  const years = [view.from, view.to].map((one) => new Date(one).getUTCFullYear());
+  if (step >= DAY || time % DAY === 0) return text.slice(years[0] === years[1] ? 5 : 0, 10);
   return step >= MINUTE ? text.slice(11, 16) : text.slice(11, 19);
 }
