@@ -324,9 +324,19 @@ def test_every_rebalance_is_listed_with_its_cause_and_mark(
         assert cells[2] == expected["evidence"][:2]
         counts = (expected["moved"], expected["moved_min"], expected["stopped"])
         assert cells[4:7] == [str(count) for count in counts]
+        assert cells[7] == _took(expected)
         assert cells[-1] == expected["reason"]
         marks.append(cells[2])
     assert set(marks) == {"st", "in"}
+
+
+def _took(rebalance: dict[str, Any]) -> str:
+    """How long it took, which only the broker's log states."""
+    if rebalance["started_at"] is None:
+        return "unknown"
+    seconds = (rebalance["at"] - rebalance["started_at"]).total_seconds()
+    assert seconds < 10
+    return f"{round(seconds, 1):g} s st"
 
 
 def test_rebalances_are_paged_by_fifty(report: Opener, tables: Callable[[str], Gold]) -> None:

@@ -131,6 +131,11 @@ function causeOf(rebalances, place) {
   return rebalances.cause[place] + (likely ? `, likely ${likely}` : '');
 }
 
+// From the call to join until the assignment was saved: only the broker's log tells.
+function took(milliseconds) {
+  return milliseconds === null ? [UNKNOWN] : [duration(milliseconds), ' ', marked('stated')];
+}
+
 function fillRebalances({ group, rebalances }) {
   function row(place) {
     const cells = [
@@ -139,6 +144,7 @@ function fillRebalances({ group, rebalances }) {
       element('td', { class: 'short' }, marked(rebalances.evidence[place])),
       element('td', { class: 'number' }, `${number(rebalances.before[place])} → ${number(rebalances.after[place])}`),
       ...['moved', 'needed', 'stopped'].map((name) => numberCell(rebalances[name][place])),
+      element('td', { class: 'took' }, ...took(rebalances.took[place])),
       element('td', null, isolated(rebalances.strategy[place] || '')),
       element('td', { class: 'reason' }, ...reason(rebalances.reason[place])),
     ];
