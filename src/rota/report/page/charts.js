@@ -3,7 +3,7 @@ function showCharts(chart) {
   const { group, rebalances, replayed } = chart;
   const cursor = { time: null, row: null, chosen: null, exact: null };
   const view = new View(chart.begin, chart.end, () => { again(true); });
-  let plots = [], waiting = null;
+  let plots = [], waiting = null, isSeen = false;
 
   const was = new BandChart(at('was'), view, chart, chart.was, rebalances);
   const would = chart.would && new BandChart(at('would'), view, chart, chart.would, replayed);
@@ -25,13 +25,23 @@ function showCharts(chart) {
     if (waiting) { waiting.whole = waiting.whole || whole; return; }
     waiting = { whole };
     requestAnimationFrame(() => {
-      const { whole: all } = waiting, ink = inks();
+      const { whole: all } = waiting;
       waiting = null;
-      for (const plot of plots) {
-        if (all) plot.paint(ink);
-        plot.point(cursor, ink);
-      }
+      // The first time the charts below wait until the others are seen.
+      const [above, below] = [plots.filter((plot) => plot.rowAt), plots.filter((plot) => !plot.rowAt)];
+      paint(above, all);
+      if (isSeen) paint(below, all);
+      else whenIdle(() => paint(below, true));
+      isSeen = true;
     });
+  }
+
+  function paint(some, whole) {
+    const ink = inks();
+    for (const plot of some) {
+      if (whole) plot.paint(ink);
+      plot.point(cursor, ink);
+    }
   }
 
   function fit() {

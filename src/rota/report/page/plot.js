@@ -155,6 +155,28 @@ class Plot {
   }
 }
 
+function isNowhere(cursor) {
+  return cursor.time === null && cursor.row === null && cursor.chosen === null;
+}
+
+function pointTime(plot, context, cursor) {
+  const lines = cursor.chosen ? cursor.chosen : cursor.time === null ? [] : [cursor.time];
+  context.beginPath();
+  for (const time of lines) {
+    const x = Math.round(plot.x(time)) + 0.5;
+    context.moveTo(x, 0);
+    context.lineTo(x, plot.bottom + 4);
+  }
+  context.stroke();
+  if (lines.length === 2) {
+    context.globalAlpha = 0.15;
+    context.fillStyle = context.strokeStyle;
+    const [from, to] = lines.map((time) => plot.x(time));
+    context.fillRect(Math.min(from, to), plot.top, Math.abs(to - from), plot.bottom - plot.top);
+    context.globalAlpha = 1;
+  }
+}
+
 // Round amounts up to the most, about so many, by one of these steps or a decimal one.
 function roundAmounts(most, about, steps) {
   if (!(most > 0)) return [0];
