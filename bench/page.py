@@ -121,7 +121,7 @@ def _measured(
     for _ in range(OPENINGS):
         window = browser.new_page(viewport={"width": 1280, "height": 900})
         window.goto(report.as_uri())
-        window.wait_for_function(f"({PAINTED})() !== null")
+        window.wait_for_function(PAINTED)
         took["first paint"].append(window.evaluate(PAINTED) / 1_000)
         for what, measure in interactions.items():
             took.setdefault(what, []).extend(measure(window))
