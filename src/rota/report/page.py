@@ -46,7 +46,7 @@ COUNTS = frozenset({"damage", "rebalances", "stopped", "moved", "needed"})
 UNKNOWN = "unknown"
 FILLERS = "\u115f\u1160\u2800\u3164\uffa0"
 """Letters and patterns that show nothing."""
-AT_ONCE = 100
+AT_ONCE = 50
 """Groups that are shown at once where a script can show the others."""
 TURNED = re.compile(
     "(\\S*[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc"

@@ -68,9 +68,8 @@ class BandChart extends Plot {
     return this.end - this.begin;
   }
 
-  fit() {
-    const plot = Math.min(Math.max(this.rows * ROW, LOWEST), HIGHEST);
-    this.size(plot + STRIP + AXIS);
+  get tall() {
+    return Math.min(Math.max(this.rows * ROW, LOWEST), HIGHEST) + STRIP + AXIS;
   }
 
   y(row) {

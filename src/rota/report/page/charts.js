@@ -1,4 +1,6 @@
 // A group's four charts: one time, one cursor, one set of rows.
+const REHEARSED = 560, TIMES = 3;
+
 function showCharts(chart) {
   const { group, rebalances, replayed } = chart;
   const cursor = { time: null, row: null, chosen: null, exact: null };
@@ -22,18 +24,21 @@ function showCharts(chart) {
 
   function again(whole) {
     at('shown').textContent = stretch(view.from, view.to);
+    if (!isSeen) { first(); return; }
     if (waiting) { waiting.whole = waiting.whole || whole; return; }
     waiting = { whole };
     requestAnimationFrame(() => {
       const { whole: all } = waiting;
       waiting = null;
-      // The first time the charts below wait until the others are seen.
-      const [above, below] = [plots.filter((plot) => plot.rowAt), plots.filter((plot) => !plot.rowAt)];
-      paint(above, all);
-      if (isSeen) paint(below, all);
-      else whenIdle(() => paint(below, true));
-      isSeen = true;
+      paint(plots, all);
     });
+  }
+
+  // The first time bands are drawn at once, for the next frame, and the charts below after it.
+  function first() {
+    isSeen = true;
+    paint(plots.filter((plot) => plot.rowAt), true);
+    whenIdle(() => paint(plots.filter((plot) => !plot.rowAt), true));
   }
 
   function paint(some, whole) {
@@ -45,8 +50,9 @@ function showCharts(chart) {
   }
 
   function fit() {
+    for (const plot of plots) plot.stand();
     for (const plot of plots) plot.measure();
-    for (const plot of plots) plot.fit();
+    for (const plot of plots) plot.size();
     again(true);
   }
 
@@ -69,6 +75,20 @@ function showCharts(chart) {
   at('tip').textContent = HINT;
   chooseTopic('');
   return { fit };
+}
+
+// Scripts are slow when they run for the first time: a chart that nobody sees, drawn while the list
+// is read, makes the first one that somebody opens as fast as the next.
+async function rehearse() {
+  const data = at('data-0');
+  const chart = data && await unpacked(data.textContent).catch(() => null);
+  if (!chart || !chart.rowTopic.length) return;
+  const view = new View(chart.begin, chart.end, () => {});
+  const plot = new BandChart(document.createElement('canvas'), view, chart, chart.was, chart.rebalances);
+  plot.stand();
+  plot.width = REHEARSED;
+  plot.size();
+  for (let left = TIMES; left > 0; left--) whenIdle(() => plot.paint(inks()));
 }
 
 function noAdvice(group) {

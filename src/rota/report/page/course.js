@@ -7,8 +7,8 @@ class MovesChart extends Plot {
     this.rebalances = rebalances;
   }
 
-  fit() {
-    this.size(COURSE);
+  get tall() {
+    return COURSE;
   }
 
   // A bar for each rebalance, and a tick at the fewest; of those that share a bar the largest.
@@ -45,8 +45,8 @@ class LagChart extends Plot {
     Object.assign(this, { lag, amounts, say, steps });
   }
 
-  fit() {
-    this.size(COURSE);
+  get tall() {
+    return COURSE;
   }
 
   paint(ink) {

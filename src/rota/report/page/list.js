@@ -1,6 +1,6 @@
 // The list of groups. Of many only the first are in the page, and more on demand: a table of a
 // thousand rows takes a browser longer to lay out than a person is willing to wait for.
-const SOME = 100;
+const SOME = 50;
 
 function groupList() {
   const body = at('groups').tBodies[0];

@@ -57,3 +57,4 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
 });
 route();
 whenIdle(prepareCharts);
+whenIdle(rehearse);

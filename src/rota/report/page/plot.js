@@ -56,16 +56,21 @@ class Plot {
     this.isKept = this.isBare = false;
   }
 
-  // Asks the page for the width that it gives; apart from setting heights, which changes it.
+  // Heights are set before any width is asked for: so the page is laid out once for all charts.
+  stand() {
+    this.height = this.tall;
+    this.canvas.style.height = `${this.height}px`;
+  }
+
+  // Asks the page for the width that it gives.
   measure() {
     this.width = this.canvas.clientWidth;
   }
 
   // Sets the size, in the page's pixels.
-  size(height) {
+  size() {
+    const { height } = this;
     const ratio = window.devicePixelRatio || 1;
-    this.canvas.style.height = `${height}px`;
-    this.height = height;
     this.left = this.width < 480 ? 64 : LEFT;
     this.right = this.width - RIGHT;
     this.bottom = height - AXIS;
