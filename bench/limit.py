@@ -106,6 +106,7 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "page-file": Limit(mib=19),  # 20 MB are 19.07 MiB
         "page-paint": Limit(seconds=2),
         "page-interaction": Limit(seconds=0.1),
+        "page-bad-group": Limit(seconds=1),  # as many rebalances as a fifth of all others
         "broker-start": Limit(seconds=0.3),
         "broker-command": Limit(seconds=1),
         "broker-idle": Limit(mib=100),
