@@ -203,14 +203,13 @@ def test_a_search_outlives_sorting(report: Opener) -> None:
     assert window.text("#found") == "10 of 30 groups"
 
 
-def test_of_many_groups_the_first_hundred_are_shown_and_more_on_demand(report: Opener) -> None:
+def test_of_many_groups_the_first_fifty_are_shown_and_more_on_demand(report: Opener) -> None:
     window = report("crowd")
-    assert len(window.rows()) == 100
+    assert len(window.rows()) == 50
     assert window.text("#found") == "250 of 250 groups"
-    window.at("#more").click()
-    assert len(window.rows()) == 200
-    window.at("#more").click()
-    assert len(window.rows()) == 250
+    for shown in (100, 150, 200, 250):
+        window.at("#more").click()
+        assert len(window.rows()) == shown
     assert not window.at("#more").is_visible()
 
 
@@ -218,16 +217,16 @@ def test_what_is_not_shown_is_sorted_and_found_too(
     report: Opener, tables: Callable[[str], Gold]
 ) -> None:
     window = report("crowd")
-    last = advice(tables("crowd"))[-1]["group"]
-    assert last not in window.rows()
-    window.at("#search").fill(last)
-    assert window.rows() == [last]
+    least = min(advice(tables("crowd")), key=lambda row: row["damage"])["group"]
+    assert least not in window.rows()
+    window.at("#search").fill(least)
+    assert window.rows() == [least]
     window.at("#search").fill("")
     window.at("#groups button[data-sort=damage]").click()
     assert window.at("#groups th[aria-sort]").get_attribute("aria-sort") == "ascending"
-    assert last in window.rows()
-    window.open(last)
-    assert window.text("#group h2") == last
+    assert window.rows()[0] == least
+    window.open(least)
+    assert window.text("#group h2") == least
 
 
 @pytest.mark.nightly
@@ -237,7 +236,7 @@ def test_a_thousand_groups_are_a_small_file_that_opens(
     assert (made("large") / "report.html").stat().st_size <= 20_000_000
     window = report("large")
     assert window.text("#found") == "1,000 of 1,000 groups"
-    assert len(window.rows()) == 100
+    assert len(window.rows()) == 50
     largest = advice(tables("large"))[0]
     assert window.rows()[0] == largest["group"]
     window.open(largest["group"])
@@ -246,7 +245,7 @@ def test_a_thousand_groups_are_a_small_file_that_opens(
         assert window.at(canvas).evaluate(_COLOURS) > 3
     window.at("#zoom-in").click()
     window.at("#back").click()
-    assert len(window.rows()) == 100
+    assert len(window.rows()) == 50
 
 
 def test_the_list_is_complete_without_scripts(
