@@ -108,4 +108,4 @@ def test_every_page_is_in_the_index() -> None:
 
 def test_the_changelog_has_this_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.findall(r"^## (\S+)", text, re.MULTILINE)[:2] == ["Unreleased", __version__]
+    assert re.findall(r"^## (\S+)", text, re.MULTILINE)[0] == __version__
