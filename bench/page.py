@@ -33,6 +33,8 @@ BAD_PARTITIONS, BAD_REBALANCES = 100, 10_000
 OPENINGS = 5
 REST = 1_000
 """Milliseconds before the first interaction, and after a group is opened."""
+PRESS = 200
+"""Milliseconds from where a pointer is on a link to the press."""
 PAINTED = """() => {
   const entry = performance.getEntriesByName('first-contentful-paint')[0];
   return entry ? entry.startTime : null;
@@ -163,6 +165,8 @@ def _open(window: Page) -> Sequence[float]:
     link = '#groups a[href="#g=0"]'
     if window.locator(link).count() == 0:
         _answer(window, "#groups button[data-sort=damage]", "click")
+    window.hover(link)  # as every pointer does, and then somebody presses
+    window.wait_for_timeout(PRESS)
     return [_answer(window, link, "click", awaited="#group:not([hidden])")]
 
 

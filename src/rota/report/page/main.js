@@ -2,11 +2,28 @@
 const TITLE = document.title;
 let shown = null, opened = null, left = 0;
 
+// Who points at a group's link, or comes to it by keys, is about to open it: meanwhile its data is
+// unpacked. Links that are only passed by are not.
+const DWELL = 50;
+let ready = null, dwelling = null;
+
+function foresee(event) {
+  clearTimeout(dwelling);
+  const link = event.target.closest('a[href^="#g="]');
+  if (link) dwelling = setTimeout(() => chartOf(Number(link.hash.slice(3))).catch(() => {}), DWELL);
+}
+
+function chartOf(place) {
+  if (!ready || ready.place !== place) {
+    ready = { place, chart: unpacked(at(`data-${place}`).textContent) };
+  }
+  return ready.chart;
+}
+
 async function open(place) {
-  const data = at(`data-${place}`);
-  if (!data) return close();
+  if (!at(`data-${place}`)) return close();
   const wanted = shown = { place };
-  const chart = await unpacked(data.textContent).catch(refused);
+  const chart = await chartOf(place).catch(refused);
   if (!chart || shown !== wanted) return undefined;
   if (!at('list').hidden) left = window.scrollY;
   at('trouble').hidden = true;
@@ -21,6 +38,7 @@ async function open(place) {
 
 // A browser without DecompressionStream cannot unpack a group, and the reader must know why.
 function refused(error) {
+  ready = null;
   instead(at('group'), at('trouble'), `This browser could not unpack the group: ${error.message}. Browsers of 2023 and newer can.`);
   close();
 }
@@ -48,6 +66,7 @@ function refit() {
 }
 
 groupList();
+for (const sign of ['pointerover', 'focusin']) at('groups').addEventListener(sign, foresee);
 at('copy').addEventListener('click', copySteps);
 window.addEventListener('hashchange', route);
 window.addEventListener('resize', refit);
