@@ -13,8 +13,8 @@ from tests.consumer.crew import ASYNC, BLOCKING, Kind
 from tests.consumer.group import Group, Scene
 from tests.consumer.hands import Diary, consumer, poll_until, read
 
-SESSION = {"session.timeout.ms": 1_000, "heartbeat.interval.ms": 200}
-BLOCKED = 2.5
+SESSION = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 200}
+BLOCKED = 5.0
 """Seconds; more than two sessions."""
 
 
@@ -72,7 +72,7 @@ def revoked_blocks(kind: Kind, scene: Scene) -> None:
 def too_slow(kind: Kind, scene: Scene) -> None:
     """A poll comes too late: the others go on without it, and its commit says why it failed."""
     group, diary = Group(scene), Diary()
-    deadline = {"max.poll.interval.ms": 1_000}
+    deadline = {"max.poll.interval.ms": 3_000}
     settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION, **deadline}
     with consumer(kind, scene.servers, settings) as own:
         own.subscribe(group.topics, listener=diary)

@@ -155,6 +155,7 @@ def test_redacted_tables_name_nobody(
     }
     assert len(names) > 100
     shown = "\n".join(repr(rows) for rows in everything(found.out, TABLES).values())
+    shown = shown.replace(str(tmp_path.parent), "")  # the name of a folder may be like a member's
     # a client's name may be part of its group's, which is not hidden
     groups = " ".join({row["group"] for row in found.rows(GENERATIONS)})
     assert not [name for name in names if name not in groups and name in shown]

@@ -36,8 +36,8 @@ from rota.model.config import MemberConfig
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import Cluster, TopicPartition
 
-PATIENCE = 10.0
-"""Seconds that what is waited for has to happen."""
+PATIENCE = 60.0
+"""Seconds that what is waited for has to happen, also on a machine with much else to do."""
 FAST = {"retry_backoff": 5, "retry_backoff_max": 20}
 
 

@@ -169,18 +169,18 @@ def test_a_fork_cannot_use_it(broker: Broker) -> None:
 
 
 def test_heartbeats_go_on_while_the_application_is_busy(broker: Broker) -> None:
-    with application(broker, session_timeout=600, heartbeat_interval=50) as app:
+    with application(broker, session_timeout=1_000, heartbeat_interval=50) as app:
         app.join()
-        time.sleep(1.5)  # the application's work, longer than two sessions
+        time.sleep(2.5)  # the application's work, longer than two sessions
         assert [one.id for one in broker.group("g").members] == [app.member_id]
         assert (app.state, app.generation) == (State.STABLE, 1)
         assert app.commit_and_wait(SEVEN) is None
 
 
 def test_they_go_on_inside_a_listener_that_blocks(broker: Broker) -> None:
-    with application(broker, session_timeout=300, heartbeat_interval=50) as app:
+    with application(broker, session_timeout=1_000, heartbeat_interval=50) as app:
         app.subscribe()
-        app.listener = lambda _: time.sleep(0.8)
+        app.listener = lambda _: time.sleep(2.5)
         app.poll(lambda: app.is_settled)
         assert app.generation == 1
         assert [one.id for one in broker.group("g").members] == [app.member_id]
@@ -628,7 +628,7 @@ def nobody_assigns() -> bool:
 
 def test_an_error_inside_is_told_and_heartbeats_go_on(broker: Broker) -> None:
     with application(
-        broker, auto_commit=True, session_timeout=300, heartbeat_interval=20, client_id="one"
+        broker, auto_commit=True, session_timeout=2_000, heartbeat_interval=20, client_id="one"
     ) as app:
         app.join()
         app.failure = ValueError("positions are lost")
