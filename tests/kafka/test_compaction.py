@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
@@ -77,7 +77,8 @@ def until(found: Callable[[], bool], what: str) -> None:
 class Writers:
     """Producers of each kind, whose records are of the time they are told."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, admin: AdminClient) -> None:
+        self._admin = admin
         servers = {"bootstrap.servers": f"127.0.0.1:{port}", "linger.ms": 50}
         self.plain = Producer({**servers, "compression.type": "gzip"})
         self.idempotent = Producer({**servers, "enable.idempotence": True})
@@ -99,6 +100,7 @@ class Writers:
         self.transactional.begin_transaction()
         self.send(self.transactional, at + 2 * STEP, c=text, **{f"k{number - 1}": None})
         self.transactional.commit_transaction()
+        until(lambda: are_transactions_over(self._admin), "the markers of transactions")
         self.send(self.plain, at + 3 * STEP, d=text, e=text, b=None)
         self.send(self.plain, at + 4 * STEP, d="again", f=text)
 
@@ -110,6 +112,16 @@ def set_lag(admin: AdminClient, lag: int) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[entry])
     for done in admin.incremental_alter_configs([resource]).values():
         done.result(WAIT)
+
+
+def are_transactions_over(admin: AdminClient) -> bool:
+    """Whether their markers are in the log: that may be a while after the producer is told so."""
+    asked = {TopicPartition(TOPIC, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+    stable, last = (
+        next(iter(admin.list_offsets(asked, isolation_level=level).values())).result(WAIT).offset
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+    )
+    return bool(stable == last)
 
 
 def segments(folder: Path) -> list[Path]:
@@ -145,7 +157,7 @@ def test_rota_keeps_what_a_real_kafka_keeps(kafka: tuple[Broker, Path], tmp_path
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{running.port}"})
     for made in admin.create_topics([NewTopic(TOPIC, 1, 1, config=CONFIG)]).values():
         made.result(WAIT)
-    writers = Writers(running.port)
+    writers = Writers(running.port, admin)
     folder = data / f"{TOPIC}-0"
     now = int(time.time() * 1_000)
     for number in range(1, 4):
