@@ -41,7 +41,7 @@ def test_a_rolling_deploy_asks_for_static_members() -> None:
     assert found.headline == (
         f"g: 25 rebalances in 19 min, 24 of them one rolling deploy of 12 members; "
         f"{found.stopped} partitions stopped, {found.moved} moved though "
-        f"{found.moved_min} had to. Use static membership with session.timeout.ms=60000: "
+        f"{found.moved_min} had to. Use static membership with a session timeout of 60s: "
         f"1 rebalance instead of 25, 0 stopped instead of {found.stopped}, "
         f"0 moved instead of {found.moved}."
     )

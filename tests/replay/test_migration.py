@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rota.replay import library
-from rota.replay.migration import LIBRARIES, known, migration, possible, size
+from rota.replay.dialect import LIBRARIES, known
+from rota.replay.migration import migration, possible, size
 from rota.replay.policy import parse
 
 
