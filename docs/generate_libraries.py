@@ -31,14 +31,15 @@ def _lines() -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for name, one in LIBRARIES.items():
         if name != UNKNOWN:
-            static, session = _code(one.static_id()), _code(one.session_of(SESSION))
+            static = _code(one.static_id()) or "not there"
+            session = _code(one.session_of(SESSION))
             yield f"| {one.name} | {_cooperative(one)} | {static} | {session} | {_broker(one)} |"
 
 
 def _code(setting: str | None) -> str:
     """A setting, and what it asks for as it is."""
     code, space, rest = (setting or "").partition(" (")
-    return f"`{code}`{space}{rest}" if setting else "not there"
+    return f"`{code.replace(' and ', '` and `')}`{space}{rest}" if setting else ""
 
 
 def _cooperative(one: Library) -> str:
@@ -56,7 +57,7 @@ def _broker(one: Library) -> str:
     if way is None:
         return "not there"
     kafka = ".".join(map(str, way.kafka))
-    return f"`{way.joined('uniform')}`; {way.client}, Kafka {kafka} or newer"
+    return f"{_code(way.joined('uniform'))}; {way.client}, Kafka {kafka} or newer"
 
 
 if __name__ == "__main__":

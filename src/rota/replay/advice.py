@@ -298,7 +298,7 @@ class _Case:
         if self._slow:
             late = [one for one in self._able if one.late] or [LIBRARIES[UNKNOWN]]
             text = f"{_count(self._slow, 'rebalance')} came of slow polls, which no policy mends: "
-            steps.append(told(text + "{}.", late, lambda one: one.late))
+            steps.append(told(text + "{}.", late, lambda one: one.late, several="do this"))
         if self._silent:
             steps.append(
                 f"{_count(self._silent, 'rebalance')} came of members that fell silent, which no "

@@ -291,10 +291,15 @@ def known(names: Iterable[str | None]) -> tuple[Library, ...]:
     return tuple(LIBRARIES[name] for name in sorted(found) if name in LIBRARIES)
 
 
-def told(text: str, libraries: Sequence[Library], setting: Callable[[Library], str | None]) -> str:
+def told(
+    text: str,
+    libraries: Sequence[Library],
+    setting: Callable[[Library], str | None],
+    several: str = "this",
+) -> str:
     """A sentence with what to set in the place of ``{}``.
 
-    Where libraries do not write it alike, each one's line comes behind the sentence.
+    Where libraries do not write it alike, it says ``several``, and each one's line comes behind it.
     """
     lines: dict[str, list[str]] = {}
     for one in libraries:
@@ -304,7 +309,7 @@ def told(text: str, libraries: Sequence[Library], setting: Callable[[Library], s
     if len(lines) == 1:
         return text.format(*lines)
     each = "; ".join(f"{together(names)}: {said}" for said, names in lines.items())
-    return f"{text.format('this')} {each}."
+    return f"{text.format(several)} {each}."
 
 
 def together(names: Iterable[str | None]) -> str:

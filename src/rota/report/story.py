@@ -111,12 +111,11 @@ class Group:
         if not seen:
             return "The change works for Java's clients; which library these are could not be told."
         names = ", ".join(LIBRARIES[name].name if name in LIBRARIES else name for name in seen)
-        told = f"The change works for the clients seen: {names}"
+        others = ""
         if UNKNOWN in self.libraries:
-            told += (
-                "; of some members the library could not be told, Java's settings stand for them"
-            )
-        return f"{told}."
+            untold = "of some members the library could not be told"
+            others = f"; {untold}: Java's settings stand for them"
+        return f"The change works for the clients seen: {names}{others}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
