@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -583,6 +584,20 @@ def test_a_setting_is_never_broken() -> None:
     assert wrapped(f"/{'a' * 100}/b c") == [f"/{'a' * 100}/b", "c"]
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "config.Consumer.Group.Session.Timeout = 45 * time.Second",
+        "config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy"
+        "{sarama.NewBalanceStrategyRange()}",
+        "aiokafka.coordinator.assignors.sticky.sticky_assignor.StickyPartitionAssignor]",
+    ],
+)
+def test_a_setting_of_another_language_is_not_broken_either(setting: str) -> None:
+    text = f"Restart the members one after the other with {setting}: the group goes on."
+    assert f"     {setting}:" in "\n".join(wrapped(text, "  1. ", "     "))
+
+
 def test_other_words_that_are_too_wide_are_broken() -> None:
     assert wrapped(f"is {'x' * 170} behind") == [
         "is",
@@ -594,18 +609,17 @@ def test_other_words_that_are_too_wide_are_broken() -> None:
 
 @given(st.text(), st.sampled_from(["", "  1. "]))
 def test_every_line_fits(text: str, first: str) -> None:
-    whole = {word for word in wrapped_words(text) if "=" in word or "/" in word}
+    whole = {word for word in wrapped_words(text) if set(word) & set("=/[]{}")}
     lines = wrapped(text, first, " " * len(first))
     for line in lines:
         assert cell_len(line) <= WIDTH or line.removeprefix(first).strip() in whole
-    assert "".join("".join(lines).removeprefix(first.rstrip()).split()) == "".join(
-        wrapped_words(text)
-    )
+    shown = "".join(lines).removeprefix(first.rstrip())
+    assert "".join(shown.split()) == "".join(" ".join(wrapped_words(text)).split())
 
 
 def wrapped_words(text: str) -> list[str]:
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    return shown.split()
+    return re.findall(r"\S+(?: [=*] \S+)*", shown)
 
 
 @pytest.mark.parametrize(
