@@ -9,8 +9,9 @@ from pathlib import Path
 
 from docs.marked import replaced
 
-from rota.replay.migration import LIBRARIES, UNKNOWN, Library
+from rota.replay.dialect import LIBRARIES, UNKNOWN, Library
 from rota.replay.policy import COOPERATIVE_STICKY
+from rota.replay.restart import SESSION
 
 PAGE = Path(__file__).with_name("how-to") / "migrate.md"
 
@@ -26,14 +27,19 @@ def table() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield "| library | to cooperative-sticky | static members | session | to KIP-848 |"
+    yield "| library | to cooperative-sticky | static members | session of 45 s | to KIP-848 |"
     yield "|---|---|---|---|---|"
     for name, one in LIBRARIES.items():
         if name != UNKNOWN:
-            static = f"`{one.static}`" if one.static else "not there"
-            session = f"`{one.session}`" if one.static else ""
-            broker = one.broker or "not there"
-            yield f"| {one.name} | {_cooperative(one)} | {static} | {session} | {broker} |"
+            static = _code(one.static_id()) or "not there"
+            session = _code(one.session_of(SESSION))
+            yield f"| {one.name} | {_cooperative(one)} | {static} | {session} | {_broker(one)} |"
+
+
+def _code(setting: str | None) -> str:
+    """A setting, and what it asks for as it is."""
+    code, space, rest = (setting or "").partition(" (")
+    return f"`{code.replace(' and ', '` and `')}`{space}{rest}" if setting else ""
 
 
 def _cooperative(one: Library) -> str:
@@ -43,7 +49,15 @@ def _cooperative(one: Library) -> str:
         return "not there"
     way = "two rolling restarts" if one.mixes else "all members must stop once"
     since = f"; {one.cooperative}" if one.cooperative else ""
-    return f"{way} (`{one.strategy}`){since}"
+    return f"{way}, `{one.listed(COOPERATIVE_STICKY)}`{since}"
+
+
+def _broker(one: Library) -> str:
+    way = one.broker
+    if way is None:
+        return "not there"
+    kafka = ".".join(map(str, way.kafka))
+    return f"{_code(way.joined('uniform'))}; {way.client}, Kafka {kafka} or newer"
 
 
 if __name__ == "__main__":

@@ -327,7 +327,11 @@ ADVICE = Table(
         _maybe("moved_min", "int", "the fewest that had to move"),
         _maybe("stopped", "int", "partitions stopped"),
         _maybe("stopped_after", "int", "and under the best policy"),
-        Column("libraries", "array<string>", "client libraries seen in it"),
+        Column(
+            "libraries",
+            "array<string>",
+            "client libraries seen in it; `unknown` if that of a member could not be told",
+        ),
         Column("headline", "string", "what happened, what was needless, what to change"),
         Column("steps", "array<string>", "how to migrate"),
     ),

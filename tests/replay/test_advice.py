@@ -41,12 +41,54 @@ def test_a_rolling_deploy_asks_for_static_members() -> None:
     assert found.headline == (
         f"g: 25 rebalances in 19 min, 24 of them one rolling deploy of 12 members; "
         f"{found.stopped} partitions stopped, {found.moved} moved though "
-        f"{found.moved_min} had to. Use static membership with session.timeout.ms=60000: "
+        f"{found.moved_min} had to. Use static membership with a session timeout of 60s: "
         f"1 rebalance instead of 25, 0 stopped instead of {found.stopped}, "
         f"0 moved instead of {found.moved}."
     )
     assert any("group.instance.id" in one for one in found.steps)
     assert not any("could not be told" in one for one in found.steps)
+
+
+def mixed(*names: str | None) -> Tale:
+    """The same deploy, of members that run these libraries in turn."""
+    tale = deployed()
+    tale.told = [
+        replace(
+            one,
+            members=tuple(
+                replace(each, library=names[int(each.client_id[4:6]) % len(names)])
+                for each in one.members
+            ),
+        )
+        for one in tale.told
+    ]
+    return tale
+
+
+def test_each_library_is_told_its_own_settings() -> None:
+    found = advised(mixed(library.JAVA, library.SARAMA))
+    assert (found.policy, found.libraries) == ("range, static 60s", ("java", "sarama"))
+    assert found.steps[1] == (
+        "Set this (it must not be above the broker's group.max.session.timeout.ms, 1800000 if not "
+        "set). Java: session.timeout.ms=60000; "
+        "sarama: config.Consumer.Group.Session.Timeout = 60 * time.Second."
+    )
+
+
+def test_members_whose_library_cannot_be_told_are_named() -> None:
+    found = advised(mixed(library.LIBRDKAFKA, None))
+    assert found.libraries == ("librdkafka", "unknown")
+    assert found.steps[0] == (
+        "The client library of some members could not be told: settings are named as in Java for "
+        "them."
+    )
+    assert found.steps[1].startswith("Give every process group.instance.id=ID, with an ID of its")
+    alone = advised(deployed())
+    assert alone.libraries == ("unknown",)
+    assert alone.steps[0] == (
+        "The client library could not be told: settings are named as in Java."
+    )
+    assert alone.steps[1:] == found.steps[1:]
 
 
 def test_damage_is_what_stopped_and_what_moved_without_need() -> None:
@@ -139,7 +181,22 @@ def test_slow_polls_are_told_how_to_avoid() -> None:
     slow = {(0, number): Cause.SLOW_POLL for number in (2, 4, 6)}
     found = advise(told, history, whatif(told, history, slow), slow)
     assert "(3 slow poll)" in found.headline
-    assert "max.poll.interval.ms" in found.steps[0]
+    assert found.steps[0] == (
+        "3 rebalances came of slow polls, which no policy mends: raise max.poll.interval.ms above "
+        "the longest time between two polls, or take fewer records at a time (max.poll.records)."
+    )
+
+
+def test_slow_polls_of_many_libraries() -> None:
+    tale = mixed(library.AIOKAFKA, library.LIBRDKAFKA, library.SARAMA)
+    causes = {(0, 2): Cause.SLOW_POLL}
+    found = advise(tale.told, tale.steps, whatif(tale.told, tale.steps, causes), causes)
+    assert found.steps[0] == (
+        "1 rebalance came of slow polls, which no policy mends: do this. aiokafka: raise "
+        "max_poll_interval_ms above the longest time between two polls, or take fewer records at "
+        "a time (max_poll_records); librdkafka: raise max.poll.interval.ms above the longest time "
+        "between two polls."
+    )
 
 
 def test_static_members_are_no_cure_for_those_that_crash() -> None:

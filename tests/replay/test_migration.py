@@ -5,83 +5,324 @@ from __future__ import annotations
 import pytest
 
 from rota.replay import library
-from rota.replay.migration import LIBRARIES, known, migration, possible, size
+from rota.replay.dialect import LIBRARIES, known
+from rota.replay.migration import migration, possible, size
 from rota.replay.policy import parse
 
 
-def steps(used: str, wanted: str, *names: str | None) -> str:
-    return "\n".join(migration(parse(used), parse(wanted), known(names)))
+def steps(used: str, wanted: str, *names: str | None) -> list[str]:
+    return list(migration(parse(used), parse(wanted), known(names)))
 
 
 def can(used: str, wanted: str, *names: str | None) -> bool:
     return possible(parse(used), parse(wanted), known(names))
 
 
-def test_java_turns_cooperative_in_two_rolling_restarts() -> None:
-    told = steps("range", "cooperative-sticky", library.JAVA)
-    package = "org.apache.kafka.clients.consumer."
-    first = f"={package}CooperativeStickyAssignor,{package}RangeAssignor: the group goes on"
-    second = f"again with partition.assignment.strategy={package}CooperativeStickyAssignor: "
-    assert told.index(first) < told.index(second)
-    assert "Java client 2.4" in told
-    assert "Stop all members" not in told
-    assert "default list has both" in told
+IDS = (
+    "Give every process {}, with an ID of its own that stays the same over restarts and deploys: "
+    "the name of a StatefulSet's pod or of a host, not that of a Deployment's pod. Two processes "
+    "with the same one shut each other out."
+)
+SESSION = (
+    "Set {} (it must not be above the broker's group.max.session.timeout.ms, 1800000 if not set)."
+)
+MIND = (
+    "Mind: a static member keeps its partitions while it restarts; nobody reads them until it is "
+    "back, or for {} if it never is (rota simulate shows how long partitions stand still). To "
+    "scale down, remove it with the admin client, do not wait."
+)
+FIRST = (
+    "Restart the members one after the other with {}: the group goes on with range until all have "
+    "it."
+)
+AGAIN = "Restart them one after the other again with {}"
+TURNS = f"{AGAIN}: the group turns cooperative."
+STOP = (
+    "Stop all members: {} cannot have eager and cooperative strategies in one list, so there is "
+    "no way from one to the other while the group runs."
+)
+BY_DEFAULT = (
+    "Leave out the next step if all members are {} and never set the list: their default list has "
+    "both."
+)
+CLASSES = "org.apache.kafka.clients.consumer"
+LIST = "partition.assignment.strategy"
+GO = "config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy"
+PYTHON = "partition_assignment_strategy"
+WITHOUT = (
+    f", and without {LIST}, session.timeout.ms and heartbeat.interval.ms, which are then the "
+    "broker's"
+)
+CHANGES = "Restart the members one after the other with {}. The group changes over while it runs."
 
 
-@pytest.mark.parametrize("name", [library.LIBRDKAFKA, library.KAFKA_PYTHON])
-def test_others_refuse_both_in_one_list_so_the_group_must_stop(name: str) -> None:
-    told = steps("range", "cooperative-sticky", name)
-    assert told.index("Stop all members") < told.index("Start them with")
-    assert f"{LIBRARIES[name].strategy}=cooperative-sticky" in told
-    assert "," not in told.rpartition("Start them with ")[2]
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            library.JAVA,
+            [
+                "Make sure of the Java client 2.4 or newer.",
+                BY_DEFAULT.format("Java's of 3.0 or newer"),
+                FIRST.format(f"{LIST}={CLASSES}.CooperativeStickyAssignor,{CLASSES}.RangeAssignor"),
+                TURNS.format(f"{LIST}={CLASSES}.CooperativeStickyAssignor"),
+            ],
+        ),
+        (
+            library.ROTA,
+            [
+                BY_DEFAULT.format("Rota's"),
+                FIRST.format(f"{LIST}=cooperative-sticky,range"),
+                TURNS.format(f"{LIST}=cooperative-sticky"),
+            ],
+        ),
+        (
+            library.FRANZ_GO,
+            [
+                FIRST.format("kgo.Balancers(kgo.CooperativeStickyBalancer(), kgo.RangeBalancer())"),
+                TURNS.format("kgo.Balancers(kgo.CooperativeStickyBalancer())"),
+            ],
+        ),
+        (
+            library.LIBRDKAFKA,
+            [
+                "Make sure of librdkafka 1.6 or newer.",
+                STOP.format("librdkafka"),
+                f"Start them with {LIST}=cooperative-sticky.",
+            ],
+        ),
+        (
+            library.KAFKA_PYTHON,
+            [
+                "Make sure of kafka-python 3.0 or newer.",
+                STOP.format("kafka-python"),
+                f"Start them with {PYTHON}="
+                "[kafka.coordinator.assignors.cooperative_sticky.CooperativeStickyAssignor].",
+            ],
+        ),
+    ],
+)
+def test_to_the_cooperative_strategy(name: str, told: list[str]) -> None:
+    assert steps("range", "cooperative-sticky", name) == told
 
 
 def test_one_that_refuses_stops_them_all() -> None:
-    assert "Stop all members: librdkafka cannot" in steps(
-        "range", "cooperative-sticky", library.JAVA, library.LIBRDKAFKA
-    )
+    assert steps("range", "cooperative-sticky", library.JAVA, library.LIBRDKAFKA, None) == [
+        "Make sure of the Java client 2.4 or newer and librdkafka 1.6 or newer.",
+        STOP.format("librdkafka"),
+        f"Start them with this. Java and unknown (as Java): {LIST}="
+        f"{CLASSES}.CooperativeStickyAssignor; librdkafka: {LIST}=cooperative-sticky.",
+    ]
 
 
-def test_two_eager_strategies_go_side_by_side_everywhere() -> None:
-    told = steps("range", "roundrobin", library.LIBRDKAFKA)
-    assert "partition.assignment.strategy=roundrobin,range" in told
-    assert "Stop" not in told
+@pytest.mark.parametrize(
+    ("name", "both", "alone"),
+    [
+        (
+            library.JAVA,
+            f"{LIST}={CLASSES}.RoundRobinAssignor,{CLASSES}.RangeAssignor",
+            f"{LIST}={CLASSES}.RoundRobinAssignor",
+        ),
+        (library.LIBRDKAFKA, f"{LIST}=roundrobin,range", f"{LIST}=roundrobin"),
+        (library.ROTA, f"{LIST}=roundrobin,range", f"{LIST}=roundrobin"),
+        (
+            library.KAFKA_PYTHON,
+            f"{PYTHON}=[kafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor, "
+            "kafka.coordinator.assignors.range.RangePartitionAssignor]",
+            f"{PYTHON}=[kafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor]",
+        ),
+        (
+            library.AIOKAFKA,
+            f"{PYTHON}=[aiokafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor, "
+            "aiokafka.coordinator.assignors.range.RangePartitionAssignor]",
+            f"{PYTHON}=[aiokafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor]",
+        ),
+        (
+            library.SARAMA,
+            f"{GO}{{sarama.NewBalanceStrategyRoundRobin(), sarama.NewBalanceStrategyRange()}}",
+            f"{GO}{{sarama.NewBalanceStrategyRoundRobin()}}",
+        ),
+        (
+            library.FRANZ_GO,
+            "kgo.Balancers(kgo.RoundRobinBalancer(), kgo.RangeBalancer())",
+            "kgo.Balancers(kgo.RoundRobinBalancer())",
+        ),
+        (
+            library.KAFKA_GO,
+            "GroupBalancers: []kafka.GroupBalancer"
+            "{kafka.RoundRobinGroupBalancer{}, kafka.RangeGroupBalancer{}}",
+            "GroupBalancers: []kafka.GroupBalancer{kafka.RoundRobinGroupBalancer{}}",
+        ),
+    ],
+)
+def test_two_eager_strategies_go_side_by_side_everywhere(name: str, both: str, alone: str) -> None:
+    assert steps("range", "roundrobin", name) == [FIRST.format(both), f"{AGAIN.format(alone)}."]
 
 
-def test_static_members_need_names_that_last_and_a_longer_session() -> None:
-    told = steps("range", "range, static 2min", library.KAFKA_PYTHON)
-    assert "group_instance_id" in told
-    assert "StatefulSet" in told
-    assert "session_timeout_ms=120000" in told
-    assert "1800000" in told
-    assert "for 2min if it never is" in told
+@pytest.mark.parametrize(
+    ("name", "static", "session"),
+    [
+        (library.JAVA, "group.instance.id=ID", "session.timeout.ms=120000"),
+        (library.STREAMS, "group.instance.id=ID", "session.timeout.ms=120000"),
+        (library.LIBRDKAFKA, "group.instance.id=ID", "session.timeout.ms=120000"),
+        (library.ROTA, "group.instance.id=ID", "session.timeout.ms=120000"),
+        (library.KAFKA_PYTHON, "group_instance_id=ID", "session_timeout_ms=120000"),
+        (library.AIOKAFKA, "group_instance_id=ID", "session_timeout_ms=120000"),
+        (
+            library.SARAMA,
+            "config.Consumer.Group.InstanceId = ID "
+            "(it asks for a config.Version of sarama.V2_3_0_0 or newer)",
+            "config.Consumer.Group.Session.Timeout = 2 * time.Minute",
+        ),
+        (library.FRANZ_GO, "kgo.InstanceID(ID)", "kgo.SessionTimeout(2*time.Minute)"),
+    ],
+)
+def test_static_members_need_ids_that_last_and_a_session(
+    name: str, static: str, session: str
+) -> None:
+    assert steps("range", "range, static 2min", name) == [
+        IDS.format(static),
+        SESSION.format(session),
+        MIND.format("2min"),
+    ]
+    assert steps("range, static 12s", "range, static 2min", name) == [
+        SESSION.format(session),
+        MIND.format("2min"),
+    ]
+    removed = static.partition(" (")[0]
+    assert steps("range, static 12s", "range", name) == [
+        f"Remove {removed} from every member's settings."
+    ]
 
 
-def test_a_longer_session_alone() -> None:
-    told = steps("range, static 12s", "range, static 45s", library.JAVA)
-    assert "session.timeout.ms=45000" in told
-    assert "group.instance.id" not in told
+def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
+    names = (library.JAVA, library.SARAMA, library.FRANZ_GO, library.KAFKA_PYTHON, None)
+    assert steps("range", "sticky, static 45s", *names) == [
+        IDS.format("this") + " franz-go: kgo.InstanceID(ID); Java and unknown (as Java): "
+        "group.instance.id=ID; kafka-python: group_instance_id=ID; "
+        "sarama: config.Consumer.Group.InstanceId = ID "
+        "(it asks for a config.Version of sarama.V2_3_0_0 or newer).",
+        SESSION.format("this") + " franz-go: kgo.SessionTimeout(45*time.Second); Java and unknown "
+        "(as Java): session.timeout.ms=45000; kafka-python: session_timeout_ms=45000; "
+        "sarama: config.Consumer.Group.Session.Timeout = 45 * time.Second.",
+        MIND.format("45s"),
+        FIRST.format("this") + " franz-go: kgo.Balancers(kgo.StickyBalancer(), "
+        f"kgo.RangeBalancer()); Java and unknown (as Java): {LIST}={CLASSES}.StickyAssignor,"
+        f"{CLASSES}.RangeAssignor; kafka-python: {PYTHON}="
+        "[kafka.coordinator.assignors.sticky.sticky_assignor.StickyPartitionAssignor, "
+        "kafka.coordinator.assignors.range.RangePartitionAssignor]; "
+        f"sarama: {GO}{{sarama.NewBalanceStrategySticky(), sarama.NewBalanceStrategyRange()}}.",
+        AGAIN.format("this") + ". franz-go: kgo.Balancers(kgo.StickyBalancer()); Java and unknown "
+        f"(as Java): {LIST}={CLASSES}.StickyAssignor; kafka-python: {PYTHON}="
+        "[kafka.coordinator.assignors.sticky.sticky_assignor.StickyPartitionAssignor]; "
+        f"sarama: {GO}{{sarama.NewBalanceStrategySticky()}}.",
+    ]
 
 
-def test_the_brokers_protocol_needs_new_brokers_and_clients() -> None:
-    told = steps("range", "KIP-848 uniform", library.LIBRDKAFKA)
-    assert "Kafka 4.0 or newer" in told
-    assert "librdkafka 2.12" in told
-    assert "group.protocol=consumer" in told
-    assert "group.remote.assignor" not in told
-    assert "group.remote.assignor=range" in steps("range", "KIP-848 range", library.JAVA)
+@pytest.mark.parametrize(
+    ("name", "wanted", "told"),
+    [
+        (
+            library.JAVA,
+            "KIP-848 uniform",
+            [
+                "Make sure of brokers of Kafka 4.0 or newer, and of the Java client 4.0 or newer.",
+                CHANGES.format(f"group.protocol=consumer{WITHOUT}"),
+            ],
+        ),
+        (
+            library.LIBRDKAFKA,
+            "KIP-848 range",
+            [
+                "Make sure of brokers of Kafka 4.0 or newer, and of librdkafka 2.12 or newer.",
+                CHANGES.format(f"group.protocol=consumer and group.remote.assignor=range{WITHOUT}"),
+            ],
+        ),
+        (
+            library.FRANZ_GO,
+            "KIP-848 uniform",
+            [
+                "Make sure of brokers of Kafka 4.3 or newer, and of franz-go 1.22 or newer.",
+                CHANGES.format("kgo.ServerSideBalancer() and kgo.Balancers(kgo.StickyBalancer())"),
+            ],
+        ),
+    ],
+)
+def test_the_brokers_protocol_needs_new_brokers_and_clients(
+    name: str, wanted: str, told: list[str]
+) -> None:
+    assert steps("range", wanted, name) == told
+
+
+def test_the_brokers_protocol_for_many_asks_for_the_newest_broker() -> None:
+    names = (library.JAVA, library.FRANZ_GO, library.LIBRDKAFKA)
+    assert steps("range", "KIP-848 range", *names) == [
+        "Make sure of brokers of Kafka 4.3 or newer, and of franz-go 1.22 or newer, the Java "
+        "client 4.0 or newer and librdkafka 2.12 or newer.",
+        CHANGES.format("this")
+        + " franz-go: kgo.ServerSideBalancer() and kgo.Balancers(kgo.RangeBalancer()); "
+        "Java and librdkafka: group.protocol=consumer and group.remote.assignor=range"
+        f"{WITHOUT}.",
+    ]
 
 
 def test_its_session_timeout_is_the_brokers() -> None:
-    told = steps("range", "KIP-848 uniform, static 5min", library.JAVA)
-    assert "consumer.session.timeout.ms=300000 for the group" in told
-    assert "raising the broker's group.consumer.max.session.timeout.ms" in told
-    assert "raising" not in steps("range", "KIP-848 uniform, static 45s", library.JAVA)
+    *_, session, mind, _, _ = steps("range", "KIP-848 uniform, static 5min", library.JAVA)
+    assert session == (
+        "Set consumer.session.timeout.ms=300000 for the group (kafka-configs --entity-type "
+        "groups), after raising the broker's group.consumer.max.session.timeout.ms, 60000 if not "
+        "set."
+    )
+    assert mind == MIND.format("5min")
+    _, session, *_ = steps("range", "KIP-848 uniform, static 45s", library.FRANZ_GO)
+    assert session == (
+        "Set consumer.session.timeout.ms=45000 for the group (kafka-configs --entity-type groups)."
+    )
 
 
-def test_from_the_broker_back_to_members() -> None:
-    told = steps("KIP-848 uniform", "cooperative-sticky", library.JAVA)
-    assert "group.protocol=classic" in told
+@pytest.mark.parametrize(
+    ("name", "other", "back"),
+    [
+        (
+            library.JAVA,
+            "group.remote.assignor=range",
+            f"group.protocol=classic and {LIST}={CLASSES}.CooperativeStickyAssignor",
+        ),
+        (
+            library.LIBRDKAFKA,
+            "group.remote.assignor=range",
+            f"group.protocol=classic and {LIST}=cooperative-sticky",
+        ),
+        (
+            library.FRANZ_GO,
+            "kgo.Balancers(kgo.RangeBalancer())",
+            "kgo.Balancers(kgo.CooperativeStickyBalancer()), and without kgo.ServerSideBalancer()",
+        ),
+    ],
+)
+def test_another_strategy_of_the_brokers_and_back_to_members(
+    name: str, other: str, back: str
+) -> None:
+    restart = "Restart the members one after the other with"
+    assert steps("KIP-848 uniform", "KIP-848 range", name) == [f"{restart} {other}."]
+    assert steps("KIP-848 uniform", "cooperative-sticky", name) == [f"{restart} {back}."]
+
+
+def test_a_migration_that_was_left_half_way_is_finished_in_one_restart() -> None:
+    assert steps("cooperative-sticky, eager", "cooperative-sticky", library.JAVA) == [
+        f"Restart the members one after the other with {LIST}={CLASSES}.CooperativeStickyAssignor: "
+        "the group turns cooperative."
+    ]
+
+
+def test_back_to_an_eager_strategy_nothing_turns_cooperative() -> None:
+    assert steps("cooperative-sticky", "sticky", library.SARAMA) == [
+        FIRST.replace("range", "cooperative-sticky").format(
+            f"{GO}{{sarama.NewBalanceStrategySticky(), "
+            "sarama.NewBalanceStrategyCooperativeSticky()}"
+        ),
+        f"{AGAIN.format(f'{GO}{{sarama.NewBalanceStrategySticky()}}')}.",
+    ]
 
 
 @pytest.mark.parametrize(

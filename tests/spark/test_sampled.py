@@ -195,7 +195,7 @@ def test_other_policies_and_advice(both: Both) -> None:
     assert [row["to_generation"] for row in actual] == [1, 2, 3, 4]
     (advice,) = both.rows(ADVICE)
     assert advice["rebalances"] == 4
-    assert advice["libraries"] == []
+    assert advice["libraries"] == ["unknown"]
 
 
 def test_a_group_of_the_journal_is_told_of_by_it_alone(both: Both) -> None:

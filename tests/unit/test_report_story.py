@@ -318,7 +318,16 @@ def test_a_lag_that_is_usual_is_no_sentence(lagging: Lag, cost: str) -> None:
     ("libraries", "whom"),
     [
         ((), "The change works for Java's clients; which library these are could not be told."),
+        (
+            ("unknown",),
+            "The change works for Java's clients; which library these are could not be told.",
+        ),
         (("librdkafka",), "The change works for the clients seen: librdkafka."),
+        (
+            ("java", "unknown"),
+            "The change works for the clients seen: Java; of some members the library could not "
+            "be told: Java's settings stand for them.",
+        ),
         (("java", "kafka-streams"), "The change works for the clients seen: Java, Kafka Streams."),
         (("of-tomorrow",), "The change works for the clients seen: of-tomorrow."),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rich.cells import cell_len, set_cell_size
@@ -10,6 +11,8 @@ from rota.cli.screen import plain
 
 WIDTH = 80
 MORE = "…"
+_WORD = re.compile(r"\S+(?: [=*] \S+)*")
+"""A setting of Go's has spaces: ``Timeout = 45 * time.Second``."""
 
 
 def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
@@ -31,7 +34,7 @@ def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
 
 def _words(text: str, room: int) -> Iterator[str]:
     """What may not be broken; other words that are wider than a line are, into such as fit."""
-    for word in text.split():
+    for word in _WORD.findall(text):
         piece = word
         while cell_len(piece) > room and not _is_whole(word):
             head = set_cell_size(piece, room).rstrip()
@@ -41,7 +44,7 @@ def _words(text: str, room: int) -> Iterator[str]:
 
 
 def _is_whole(word: str) -> bool:
-    return "=" in word or "/" in word
+    return any(sign in word for sign in "=/[]{}")
 
 
 def cut(name: str, width: int) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rota.replay import migration
+from rota.replay.dialect import LIBRARIES, UNKNOWN, known, told
 from rota.replay.fact import Advice, Cause, Generation, Step, WhatIf
 from rota.replay.policy import (
     CONSUMER_PROTOCOL,
@@ -26,6 +27,7 @@ from rota.replay.policy import (
     is_of_consumers,
     last_used,
     parse,
+    shown_time,
     used_by,
 )
 from rota.replay.restart import MINUTE
@@ -159,8 +161,8 @@ def _untold(generations: Sequence[Generation], steps: Sequence[Step]) -> Advice:
 
 
 def _libraries(generations: Sequence[Generation]) -> tuple[str, ...]:
-    names = {member.library for one in generations for member in one.members}
-    return tuple(sorted(name for name in names if name is not None))
+    names = {member.library or UNKNOWN for one in generations for member in one.members}
+    return tuple(sorted(names))
 
 
 class _Case:
@@ -188,9 +190,8 @@ class _Case:
         self._policy = last_used(actual) if listed else Policy(strategy="none")
         self._now = self._totals.get(self._policy.label, self.used)
         """What the policy in use at the end would have cost from the beginning."""
-        names = [member.library for one in generations for member in one.members]
         self.libraries = _libraries(generations)
-        self._able = migration.known(names)
+        self._able = known(self.libraries)
 
     def best(self) -> Total:
         """The best policy that this group's libraries can have; the one in use is one of them."""
@@ -295,11 +296,9 @@ class _Case:
         """How to migrate, and what else would help."""
         steps: list[str] = []
         if self._slow:
-            steps.append(
-                f"{_count(self._slow, 'rebalance')} came of slow polls, which no policy mends: "
-                "raise max.poll.interval.ms above the longest time between two polls, or take "
-                "fewer records at a time (max.poll.records)."
-            )
+            late = [one for one in self._able if one.late] or [LIBRARIES[UNKNOWN]]
+            text = f"{_count(self._slow, 'rebalance')} came of slow polls, which no policy mends: "
+            steps.append(told(text + "{}.", late, lambda one: one.late, several="do this"))
         if self._silent:
             steps.append(
                 f"{_count(self._silent, 'rebalance')} came of members that fell silent, which no "
@@ -307,8 +306,8 @@ class _Case:
                 "(gold/rebalances names them)."
             )
         if verdict == CHANGE:
-            if not self.libraries:
-                steps.append("The client library could not be told: settings are named as in Java.")
+            if UNKNOWN in self.libraries:
+                steps.append(_untold_libraries(self.libraries))
             steps += migration.migration(self._policy, parse(best.policy), self._able)
             if self._policy.solver == OTHER:
                 steps.append(
@@ -316,6 +315,12 @@ class _Case:
                     "placement: what the change saves is an estimate."
                 )
         return tuple(steps)
+
+
+def _untold_libraries(libraries: Sequence[str]) -> str:
+    """That settings may have other names than those that are given."""
+    some, theirs = (" of some members", " for them") if len(libraries) > 1 else ("", "")
+    return f"The client library{some} could not be told: settings are named as in Java{theirs}."
 
 
 def _advised(used: Policy, wanted: Policy) -> str:
@@ -328,12 +333,12 @@ def _advised(used: Policy, wanted: Policy) -> str:
             else wanted.strategy
         )
     if wanted.membership is Membership.STATIC:
-        broker = "consumer." if wanted.protocol is Protocol.CONSUMER else ""
-        session = f"{broker}session.timeout.ms={wanted.session_timeout}"
+        session = wanted.session_timeout
+        timeout = "" if session is None else f"a session timeout of {shown_time(session)}"
         if used.membership is not Membership.STATIC:
-            parts.append(f"static membership with {session}")
-        elif wanted.session_timeout != used.session_timeout:
-            parts.append(session)
+            parts.append(" with ".join(filter(None, ("static membership", timeout))))
+        elif timeout and session != used.session_timeout:
+            parts.append(timeout)
     elif used.membership is not Membership.DYNAMIC:
         parts.append("dynamic membership")
     return " and ".join(parts)

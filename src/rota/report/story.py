@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from rota.replay.advice import CHANGE, KEEP
-from rota.replay.migration import LIBRARIES
+from rota.replay.dialect import LIBRARIES, UNKNOWN
 from rota.report import evidence, lag
 from rota.report.evidence import Evidence
 from rota.report.gold import Gold, milliseconds
@@ -107,10 +107,15 @@ class Group:
         """The clients that can have what is advised."""
         if self.verdict != CHANGE:
             return ""
-        if not self.libraries:
+        seen = [name for name in self.libraries if name != UNKNOWN]
+        if not seen:
             return "The change works for Java's clients; which library these are could not be told."
-        names = (LIBRARIES[name].name if name in LIBRARIES else name for name in self.libraries)
-        return f"The change works for the clients seen: {', '.join(names)}."
+        names = ", ".join(LIBRARIES[name].name if name in LIBRARIES else name for name in seen)
+        others = ""
+        if UNKNOWN in self.libraries:
+            untold = "of some members the library could not be told"
+            others = f"; {untold}: Java's settings stand for them"
+        return f"The change works for the clients seen: {names}{others}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,148 @@
+"""Clients take the settings that an advice names, as they stand there."""
+
+# mypy: disable-error-code="no-untyped-call"
+# (the libraries have no types)
+from __future__ import annotations
+
+import asyncio
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import rota
+from rota.errors import RotaError
+from rota.replay import library
+from rota.replay.dialect import LIBRARIES, Library
+
+pytest.importorskip("confluent_kafka")
+pytest.importorskip("kafka")
+pytest.importorskip("aiokafka")
+
+ELEVEN_MINUTES = 660_000
+"""Longer than a poll may take if nobody says otherwise."""
+CLASSIC = ("range", "roundrobin", "sticky", "cooperative-sticky")
+
+
+def read(*settings: str | None) -> dict[str, str]:
+    """``a=1 and b=2 or more`` as a client is given it, and ID filled in."""
+    pairs = (pair for text in settings if text for pair in text.split(" and "))
+    found = dict(pair.removesuffix(" or more").split("=", 1) for pair in pairs)
+    return {name: value.replace("ID", "pod-0") for name, value in found.items()}
+
+
+def classes(setting: str) -> list[Any]:
+    """The classes that ``partition_assignment_strategy=[...]`` lists."""
+    return [pkgutil.resolve_name(path) for path in setting[:-1].partition("=[")[2].split(", ")]
+
+
+def member(one: Library) -> dict[str, str]:
+    return read(one.static_id(), one.session_of(ELEVEN_MINUTES))
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with rota.Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+def made_confluent(settings: dict[str, str]) -> None:
+    from confluent_kafka import Consumer
+
+    Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **settings}).close()
+
+
+@pytest.mark.parametrize("strategy", CLASSIC)
+def test_librdkafka_takes_the_strategies_that_it_has(strategy: str) -> None:
+    from confluent_kafka import KafkaException
+
+    one = LIBRARIES[library.LIBRDKAFKA]
+    if strategy in one.strategies:
+        made_confluent(read(one.listed(strategy)))
+    else:
+        with pytest.raises(KafkaException, match="Unsupported partition.assignment.strategy"):
+            made_confluent(read(one.listed(strategy)))
+
+
+def test_librdkafka_takes_the_others() -> None:
+    from confluent_kafka import KafkaException
+
+    one = LIBRARIES[library.LIBRDKAFKA]
+    made_confluent(read(one.listed("roundrobin", "range")))
+    made_confluent(member(one))
+    for strategy in ("uniform", "range"):
+        told = one.served(strategy)
+        assert told is not None
+        made_confluent(read(told.partition(", and without")[0], one.static_id()))
+        made_confluent(read(one.unserved(strategy.replace("uniform", "roundrobin"))))
+    assert not one.mixes
+    with pytest.raises(KafkaException, match="must have the same protocol type"):
+        made_confluent(read(one.listed("cooperative-sticky", "range")))
+
+
+@pytest.mark.parametrize("name", [library.KAFKA_PYTHON, library.AIOKAFKA])
+def test_classes_of_python_are_where_they_are_said_to_be(name: str) -> None:
+    one = LIBRARIES[name]
+    for strategy in one.strategies:
+        (found,) = classes(one.listed(strategy))
+        assert found.name == strategy
+        assert found.__module__.startswith(name.replace("kafka-python", "kafka") + ".")
+
+
+def test_kafka_python_takes_them(servers: str) -> None:
+    from kafka.errors import KafkaConfigurationError
+
+    from kafka import KafkaConsumer
+
+    one = LIBRARIES[library.KAFKA_PYTHON]
+    given = member(one)
+    assert list(given) == ["group_instance_id", "session_timeout_ms"]
+
+    def made(*strategies: str) -> None:
+        KafkaConsumer(
+            bootstrap_servers=servers,
+            group_id="g",
+            group_instance_id=given["group_instance_id"],
+            session_timeout_ms=int(given["session_timeout_ms"]),
+            partition_assignment_strategy=classes(one.listed(*strategies)),
+        ).close()
+
+    made("sticky", "roundrobin", "range")
+    made("cooperative-sticky")
+    assert not one.mixes
+    with pytest.raises(KafkaConfigurationError, match="Mixing EAGER and COOPERATIVE"):
+        made("cooperative-sticky", "range")
+
+
+def test_aiokafka_takes_them(servers: str) -> None:
+    from aiokafka import AIOKafkaConsumer
+
+    one = LIBRARIES[library.AIOKAFKA]
+    given = member(one)
+    assert list(given) == ["group_instance_id", "session_timeout_ms"]
+
+    async def made() -> None:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=servers,
+            group_id="of-aiokafka",
+            group_instance_id=given["group_instance_id"],
+            session_timeout_ms=int(given["session_timeout_ms"]),
+            partition_assignment_strategy=classes(one.listed("sticky", "roundrobin", "range")),
+        )
+        await consumer.start()
+        await consumer.stop()
+
+    asyncio.run(made())
+
+
+def test_rotas_own_consumer_takes_them(servers: str) -> None:
+    one = LIBRARIES[library.ROTA]
+    assert one.mixes
+    assert one.strategies == set(CLASSIC)
+    settings = {"bootstrap.servers": servers, "group.id": "of-rota", **member(one)}
+    for strategies in (("cooperative-sticky", "range"), ("sticky",), ("roundrobin",)):
+        with rota.BlockingConsumer(settings | read(one.listed(*strategies))):
+            pass
+    with pytest.raises(RotaError, match="partition.assignment.strategy"):
+        rota.BlockingConsumer(settings | read(one.listed("uniform")))
