@@ -1,9 +1,10 @@
 # Two commands do everything: `make run` and `make test`. Both set up what they need in .venv.
+SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup run test lint bench docs screenshots dist nightly clean
+.PHONY: help setup run test computing waiting lint bench docs screenshots dist nightly clean
 
 help:            ## what there is
 	@grep -hE '^[a-z]+: .*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,8 +22,18 @@ $(READY): pyproject.toml
 run: $(READY)    ## the main job on a simulated day: `rota run --demo`, report and tables in rota-demo/
 	@$(BIN)/rota run --demo
 
+# What computes and what mostly waits for brokers, at once; each line says whose it is.
+COMPUTING := tests/properties tests/replay tests/simulation tests/spark
+SAID = | (trap '' INT; sed -u 's/^/$(1): /')
+
 test: lint       ## lint, types, layers and every test but the nightly ones
-	@$(BIN)/python -m pytest
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going computing waiting
+
+computing: $(READY)
+	@set -o pipefail; $(BIN)/python -m pytest $(COMPUTING) 2>&1 $(call SAID,computing)
+
+waiting: $(READY)
+	@set -o pipefail; $(BIN)/python -m pytest tests $(COMPUTING:%=--ignore=%) 2>&1 $(call SAID,waiting)
 
 lint: $(READY)   ## ruff, mypy strict, import-linter
 	@$(BIN)/ruff check --quiet

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.interop.link import ROOT, Driver, News
 from tests.java import broker as java_broker
-from tests.java.launcher import CACHE, HERE, Unavailable, fetch, require
+from tests.java.launcher import CACHE, HERE, Unavailable, compiled, fetch, require
 
 OLD_CONFLUENT = "1.9.2"
 OLD_PYTHONS = ("3.10", "3.9")
@@ -109,15 +109,7 @@ def java_classes(version: str) -> tuple[Path, Path]:
         libs = CACHE / f"kafka-{version}"
         fetch(HERE / f"kafka-{version}-pom.xml", libs)
     classes = CACHE / f"client-{version}"
-    sources = sorted(CLIENT_SOURCES.glob("*.java"))
-    stamp = classes / ".compiled"
-    newest = max(source.stat().st_mtime for source in sources)
-    if not stamp.exists() or stamp.stat().st_mtime < newest:
-        shutil.rmtree(classes, ignore_errors=True)
-        classes.mkdir(parents=True)
-        command = ["javac", "-nowarn", "-d", str(classes), "-cp", f"{libs}/*", *map(str, sources)]
-        subprocess.run(command, check=True, capture_output=True, text=True)
-        stamp.touch()
+    compiled(CLIENT_SOURCES, libs, classes)
     return libs, classes
 
 

@@ -7,11 +7,14 @@ tests that need Java are skipped with that reason.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -31,7 +34,7 @@ def prepare() -> None:
     """Jars and compiled classes, made where they are missing or older than their sources."""
     require("java", "javac", "mvn")
     fetch(HERE / "pom.xml", LIBS)
-    _compile()
+    compiled(HERE, LIBS, CLASSES)
 
 
 def require(*commands: str) -> None:
@@ -47,8 +50,22 @@ def require(*commands: str) -> None:
             raise Unavailable(f"{name} {OLDEST_JAVA} or newer is needed, found {printed}")
 
 
+@contextlib.contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """Nobody else makes this folder meanwhile: tests run in two processes at once."""
+    folder.parent.mkdir(exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def fetch(pom: Path, libs: Path) -> None:
     """The jars that a pom names, with all they need, unless they are there already."""
+    with making(libs):
+        _fetch(pom, libs)
+
+
+def _fetch(pom: Path, libs: Path) -> None:
     stamp = libs / "pom.xml"
     if stamp.exists() and stamp.read_bytes() == pom.read_bytes():
         return
@@ -68,17 +85,19 @@ def fetch(pom: Path, libs: Path) -> None:
     shutil.copy(pom, stamp)
 
 
-def _compile() -> None:
-    sources = sorted(HERE.glob("*.java"))
+def compiled(folder: Path, libs: Path, classes: Path) -> None:
+    """The programs of a folder, compiled where their classes are missing or older."""
+    sources = sorted(folder.glob("*.java"))
     newest = max(source.stat().st_mtime for source in sources)
-    stamp = CLASSES / ".compiled"
-    if stamp.exists() and stamp.stat().st_mtime > newest:
-        return
-    shutil.rmtree(CLASSES, ignore_errors=True)
-    CLASSES.mkdir(parents=True)
-    command = ["javac", "-nowarn", "-d", str(CLASSES), "-cp", f"{LIBS}/*", *map(str, sources)]
-    subprocess.run(command, check=True, capture_output=True, text=True)
-    stamp.touch()
+    stamp = classes / ".compiled"
+    with making(classes):
+        if stamp.exists() and stamp.stat().st_mtime > newest:
+            return
+        shutil.rmtree(classes, ignore_errors=True)
+        classes.mkdir(parents=True)
+        command = ["javac", "-nowarn", "-d", str(classes), "-cp", f"{libs}/*", *map(str, sources)]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        stamp.touch()
 
 
 def command(main: str, *args: str, heap: str = "1g") -> list[str]:
