@@ -146,13 +146,60 @@ def test_the_tip_names_owner_and_times(report: Opener, tables: Callable[[str], G
     assert "(replayed)" in said
 
 
-_MARKED = re.compile(r"(?P<many>[\d,]+) rebalances, [^(]*\((?P<marks>[^)]*)\), ")
+_COST = r"moved [\d,]+, needed [\d,]+, stopped [\d,]+"
+_LINES = (
+    r"[\d,]+ rebalances \((?P<mark>\w+)\), [^()]+ \([\w ,]+\): " + _COST + r" \((?P=mark)\)",
+    rf"Rebalance [^()]+ \((stated|inferred|sampled)\): {_COST}; "
+    r"members \d+ to \d+ \((inferred|sampled)\)(; took [\d.]+ \w+ \(stated\))?\. .+",
+    rf"Rebalance [^()]+ \(replayed\), [^()]+: {_COST} \(replayed\)",
+    r"\w+-\d+, \S+ \S+Z: .+ \((inferred|sampled)\)",
+    r"under .+: .+ \(replayed\)",
+    r"lag, \S+ \S+Z: .+ \(sampled\)",
+    r"\S+ \S+Z",
+)
+"""What a line of a tip may be: every number has its mark, but for the time that is pointed at."""
+
+
+@pytest.mark.parametrize("group", ["orders-app", "audit"])
+def test_every_number_in_a_tip_has_its_mark(group: str, report: Opener) -> None:
+    window = report()
+    window.open(group)
+    seen = set()
+    for canvas in ("#was", "#would", "#moves", "#lag"):
+        for point in window.grid(canvas, 80, 2):
+            for line in window.pointed(canvas, point).splitlines():
+                kinds = [kind for kind, one in enumerate(_LINES) if re.fullmatch(one, line)]
+                assert len(kinds) == 1, line
+                seen.update(kinds)
+    assert seen >= {0, 1, 3, 4, 5, 6}
+
+
+def test_every_number_in_a_label_of_a_chart_has_its_mark(report: Opener) -> None:
+    window = report()
+    window.open("orders-app")
+    labels = {
+        canvas: window.at(canvas).get_attribute("aria-label") or ""
+        for canvas in ("#was", "#would", "#moves", "#lag")
+    }
+    assert "left), inferred; causes: 25 inferred, 3 stated. " in labels["#was"]
+    assert labels["#would"].endswith("2 rebalances (2 joined), replayed.")
+    assert "131 in all, 54 needed, inferred." in labels["#moves"]
+    assert labels["#lag"].endswith("2 min, 2026-11-15 06:00:00Z, sampled.")
+    assert window.text("#topic option:first-child") == "all 16 partitions (inferred)"
+    for listed in ("#listed", "#listed-members"):
+        if listed == "#listed-members":
+            window.at("#who summary").click()
+            window.at("#members tbody tr").first.wait_for()
+        assert window.at(f"{listed} abbr.mark").text_content() == "in"
+
+
+_MARKED = re.compile(r"(?P<many>[\d,]+) rebalances \(\w+\), [^(]*\((?P<marks>[^)]*)\): ")
 
 
 def _heaps(window: Opened, canvas: str) -> list[tuple[int, str]]:
     """Of places of a chart with several rebalances each: how many, and what they are known by."""
     told = (window.pointed(canvas, point) for point in window.grid(canvas, 160, 1))
-    lines = [tip.splitlines()[0] for tip in told if "rebalances, " in tip.splitlines()[0]]
+    lines = [tip.splitlines()[0] for tip in told if " rebalances (" in tip.splitlines()[0]]
     found = [_MARKED.match(line) for line in lines]
     assert None not in found, lines
     return [(int(one["many"].replace(",", "")), one["marks"]) for one in found if one is not None]
@@ -346,12 +393,12 @@ def test_rebalances_are_paged_by_fifty(report: Opener, tables: Callable[[str], G
     assert many > 100
     window.open(group)
     assert window.at("#rebalances tbody tr").count() == 50
-    assert window.text("#listed") == f"1 to 50 of {many:,} rebalances"
+    assert window.text("#listed") == f"1 to 50 of {many:,} rebalances in"
     assert window.at("#previous").is_disabled()
     window.at("#next").click()
-    assert window.text("#listed") == f"51 to 100 of {many:,} rebalances"
+    assert window.text("#listed") == f"51 to 100 of {many:,} rebalances in"
     window.at("#previous").click()
-    assert window.text("#listed") == f"1 to 50 of {many:,} rebalances"
+    assert window.text("#listed") == f"1 to 50 of {many:,} rebalances in"
 
 
 def test_lag_is_drawn_in_seconds_or_it_is_said_why_not(report: Opener) -> None:

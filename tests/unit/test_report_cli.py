@@ -109,18 +109,19 @@ counts are inferred from the journal, or sampled where that is said; how causes
   are known is counted below; what a change saves is replayed: the same history
   under the other policy
 
-evidence: 435 records from 2026-11-15 06:00:00Z to 2026-11-15 12:00:20Z; 300
-  commits, 44 generations, 44 rebalances
+evidence: 435 records (stated) from 2026-11-15 06:00:00Z to 2026-11-15
+  12:00:20Z; 300 commits (stated and sampled), 44 generations (stated and
+  sampled), 44 rebalances (inferred and sampled)
 sampled: 3 groups in 120 rounds, every 30 s. A rebalance between two samples
   that ended where it began is not seen; several are told of as one
 gap: no samples from 2026-11-15 06:01:00Z to 2026-11-15 06:02:00Z: the broker
   did not answer
-the journal is compacted: of 1 group the beginning is missing; what is told of
-  them is complete from their first entry on
+the journal is compacted: of 1 group the beginning is missing (inferred); what
+  is told of them is complete from their first entry on
 causes: 3 stated by the broker's log, 20 inferred from the journal, 1 seen in
   samples, 20 unknown
-lag: between 300 samples of log ends
-not read: 3 records of a version that is not known
+lag: between 300 samples of log ends (sampled)
+not read: 3 records of a version that is not known (stated)
           __consumer_offsets-1 offset 7: version 9
 
 report: out/report.html
@@ -298,7 +299,7 @@ def test_names_in_the_lines_of_following_do_not_move_the_cursor() -> None:
 
 GROUP_KEYS = [
     *(column.name for column in ADVICE.columns),
-    *("first_line", "mark", "causes", "lag", "status"),
+    *("first_line", "mark", "marks", "causes", "lag", "status"),
 ]
 
 
@@ -309,8 +310,8 @@ def test_json_has_what_is_printed_and_more(here: Path, told: Told) -> None:
     found = json.loads(out)
     assert list(found) == [
         *("out", "page", "demo", "cluster", "window", "shown", "records", "commits"),
-        *("generations", "rebalances", "lines", "samples", "polled", "groups", "causes"),
-        *("complete_from", "commits_complete_from", "not_read"),
+        *("generations", "rebalances", "lines", "samples", "marks", "polled", "groups"),
+        *("causes", "complete_from", "commits_complete_from", "not_read"),
     ]
     assert found["out"] == str(here / "out")
     assert found["page"] == str(here / "out" / "report.html")
@@ -342,6 +343,47 @@ def test_json_has_what_is_printed_and_more(here: Path, told: Told) -> None:
         "after_rebalance": 0.0,
     }
     assert sum(cause["rebalances"] for cause in found["causes"]) == found["rebalances"] == 44
+
+
+def test_json_has_the_mark_of_every_number(here: Path, told: Told) -> None:
+    small(here / "out", Run(polled=True, unread=[UNREAD]))
+    _, out, _ = told("out", "--json")
+    found = json.loads(out)
+    groups = {group["group"]: group for group in found["groups"]}
+    counts = ("damage", "rebalances", "moved", "moved_min", "stopped")
+    after = ("rebalances_after", "moved_after", "stopped_after")
+    for name, of_counts, of_after in (
+        ("orders-app", "inferred", "replayed"),
+        ("audit", "sampled", "replayed"),
+        ("billing", "inferred", "inferred"),
+    ):
+        group = groups[name]
+        assert group["marks"] == {
+            **dict.fromkeys(counts, of_counts),
+            **dict.fromkeys(after, of_after),
+            "causes": [cause["evidence"] for cause in group["causes"]],
+            "lag": "sampled",
+            "status": "sampled",
+        }
+    assert set(groups["orders-app"]["marks"]["causes"]) == {"stated", "inferred"}
+    connect = groups["connect-sink"]
+    assert {name for name, mark in connect["marks"].items() if mark is None} == {
+        *("moved", "moved_min", "stopped", "moved_after", "stopped_after", "lag", "status")
+    }
+    for group in groups.values():
+        numbers = {name for name, value in group.items() if isinstance(value, int | float)}
+        assert numbers <= set(group["marks"])
+    assert found["marks"] == {
+        "records": ["stated"],
+        "commits": ["stated", "sampled"],
+        "generations": ["stated", "sampled"],
+        "rebalances": ["inferred", "sampled"],
+        "lines": ["stated"],
+        "samples": ["sampled"],
+        "not_read": ["stated"],
+    }
+    numbers = {name for name, value in found.items() if type(value) is int}
+    assert numbers <= set(found["marks"])
 
 
 def test_hostile_names_are_whole_in_json(here: Path, told: Told) -> None:

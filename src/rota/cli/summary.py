@@ -176,7 +176,8 @@ def _saving(group: Group) -> str:
 
 def _unread(story: Story) -> Iterator[str]:
     for what, number, examples in story.evidence.unread:
-        yield from wrapped(f"not read: {number:,} {what}", rest="  ")
+        said = f"not read: {number:,} {what} {basis.known([Mark.STATED])}"
+        yield from wrapped(said, rest="  ")
         for example in examples[:SHOWN_EXAMPLES]:
             yield from wrapped(example, "          ", "            ")
 
@@ -198,6 +199,7 @@ def as_json(story: Story, page: Path) -> dict[str, Any]:
         "rebalances": read.rebalances,
         "lines": read.lines,
         "samples": read.samples,
+        "marks": story.marks | {"not_read": (Mark.STATED,)},
         "polled": read.polled,
         "groups": [_group(group) for group in story.groups],
         "causes": _causes(story.causes),
@@ -224,6 +226,7 @@ def _group(group: Group) -> dict[str, Any]:
     return advice | {
         "first_line": group.first_line,
         "mark": group.mark,
+        "marks": group.marks,
         "causes": _causes(group.causes),
         "lag": None if group.lag is None else asdict(group.lag),
         "status": group.status,

@@ -24,7 +24,7 @@ from rota.report.moment import moment, span
 from rota.report.story import Evidence, Group, Lag, Mark, Story
 
 MEANINGS = {
-    Mark.STATED: "the broker's log says so",
+    Mark.STATED: "the broker's log says so, or an entry of the journal itself",
     Mark.INFERRED: "it follows from the journal",
     Mark.SAMPLED: "it was asked for from outside, now and then",
     Mark.REPLAYED: "it did not happen: the same history under another policy",
@@ -192,12 +192,12 @@ def _unread(evidence: Evidence) -> str:
     """What could not be read, counted, with examples."""
     if not evidence.unread:
         return '<p id="unread">Everything that was found could be read.</p>'
-    total = sum(count for _, count, _ in evidence.unread)
+    total, mark = sum(count for _, count, _ in evidence.unread), _mark(Mark.STATED)
     listed = "\n".join(
-        f"<li>{count:,} {_sentence(what)}{_examples(examples)}</li>"
+        f"<li>{count:,} {mark} {_sentence(what)}{_examples(examples)}</li>"
         for what, count, examples in evidence.unread
     )
-    return f'<div id="unread"><p>Not read: {total:,}</p>\n<ul>{listed}</ul></div>'
+    return f'<div id="unread"><p>Not read: {total:,} {mark}</p>\n<ul>{listed}</ul></div>'
 
 
 def _examples(examples: Iterable[str]) -> str:

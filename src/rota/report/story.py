@@ -31,7 +31,7 @@ class Mark(enum.StrEnum):
     """How a number is known."""
 
     STATED = "stated"
-    """The broker's log says so."""
+    """The broker's log says so, or an entry of the journal itself."""
     INFERRED = "inferred"
     """It follows from the journal."""
     SAMPLED = "sampled"
@@ -42,6 +42,9 @@ class Mark(enum.StrEnum):
 
 Causes: TypeAlias = tuple[tuple[str, Mark, int], ...]
 """Cause, how it is known, how many rebalances; most first."""
+HAPPENED = ("damage", "rebalances", "moved", "moved_min", "stopped")
+"""Counts of what happened to a group; and of what would have happened under the best policy."""
+WOULD_HAPPEN = ("rebalances_after", "moved_after", "stopped_after")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,22 @@ class Group:
         for _, how, number in self.causes:
             found[how] = found.get(how, 0) + number
         return found
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """How each of its numbers is known, by the number's name; None: it is not known.
+
+        Those of causes are in their order, each for how many rebalances had that cause. A group
+        that keeps its policy would have had what it had.
+        """
+        would = Mark.REPLAYED if self.verdict == CHANGE else self.mark
+        counts = dict.fromkeys(HAPPENED, self.mark) | dict.fromkeys(WOULD_HAPPEN, would)
+        return {
+            **{name: None if getattr(self, name) is None else counts[name] for name in counts},
+            "causes": [how for _, how, _ in self.causes],
+            "lag": None if self.lag is None else Mark.SAMPLED,
+            "status": None if self.status is None else Mark.SAMPLED,
+        }
 
     @property
     def first_line(self) -> str:
@@ -126,6 +145,24 @@ class Story:
     evidence: Evidence
     causes: Causes
     """Of all these groups."""
+
+    @property
+    def marks(self) -> dict[str, tuple[Mark, ...]]:
+        """How the counts of what was read are known: entries of the journal are there to be
+        counted, rebalances follow from them; both may be sampled, or partly so.
+        """
+        read = self.evidence
+        sampled = () if read.polled is None else (Mark.SAMPLED,)
+        of_journal = bool(read.records) or not sampled
+        entries = (Mark.STATED, *sampled) if of_journal else sampled
+        return {
+            "records": (Mark.STATED,),
+            "commits": entries,
+            "generations": entries,
+            "rebalances": (Mark.INFERRED, *sampled) if of_journal else sampled,
+            "lines": (Mark.STATED,),
+            "samples": (Mark.SAMPLED,),
+        }
 
 
 def tell(gold: Gold, wanted: Sequence[str] = ()) -> Story:
