@@ -376,7 +376,10 @@ def test_what_could_not_be_read_is_counted(small: Made) -> None:
 
 
 def test_a_demo_says_so_and_nothing_else_does(small: Made, hostile: Made) -> None:
-    assert Reader(small[2]).text.count("DEMO: a simulated day, no cluster of anybody's") == 1
+    shown = Reader(small[2]).text
+    assert shown.count("DEMO: a simulated day, no cluster of anybody's") == 1
+    assert shown.count("DEMO: Rota report") == 1
+    assert f'content: "{page.DEMO}"' in script.style()
     assert "DEMO" not in Reader(hostile[2]).text
 
 

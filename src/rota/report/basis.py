@@ -101,7 +101,8 @@ def _missing(read: Evidence) -> Iterator[str]:
     if edges:
         yield (
             f"commits: all of them are there from {moment(max(edges))} on "
-            f"{known([Mark.INFERRED])}; before, compaction took some, so that lag and inferred causes rest on fewer"
+            f"{known([Mark.INFERRED])}; before, compaction took some, so that lag and inferred "
+            "causes rest on fewer"
         )
 
 

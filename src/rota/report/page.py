@@ -29,7 +29,10 @@ MEANINGS = {
     Mark.SAMPLED: "it was asked for from outside, now and then",
     Mark.REPLAYED: "it did not happen: the same history under another policy",
 }
-DEMO = "DEMO: a simulated day, no cluster of anybody's"
+TITLE = "Rota report"
+DEMO_SIGN = "DEMO:"
+DEMO = f"{DEMO_SIGN} a simulated day, no cluster of anybody's"
+"""Stands over every view of a demo, and over every page of it that is printed (page.css)."""
 NOTHING = "No rebalance of any group in this evidence."
 COLUMNS = (
     ("name", "Group"),
@@ -64,6 +67,7 @@ def page(story: Story, gold: Gold, made_at: int) -> str:
     return Template(_skeleton()).substitute(
         policy=escape(_policy(code, style)),
         style=style,
+        title=f"{DEMO_SIGN} {TITLE}" if story.evidence.demo else TITLE,
         demo=f'<p id="demo" role="note">{escape(DEMO)}</p>' if story.evidence.demo else "",
         first_line=_worst(story),
         found=_found(len(story.groups)),

@@ -1,5 +1,6 @@
 // Which view is shown: the address says it, so that a group can be linked to and gone back from.
 const TITLE = document.title;
+const [SIGN, NAME] = at('demo') ? ['DEMO: ', TITLE.replace('DEMO: ', '')] : ['', TITLE];
 let shown = null, opened = null, left = 0;
 
 // Who points at a group's link, or comes to it by keys, is about to open it: meanwhile its data is
@@ -29,7 +30,7 @@ async function open(place) {
   at('trouble').hidden = true;
   at('list').hidden = true;
   at('group').hidden = false;
-  document.title = `${visible(chart.group.name)} - ${TITLE}`;
+  document.title = `${SIGN}${visible(chart.group.name)} - ${NAME}`;
   opened = showGroup(chart);
   window.scrollTo(0, 0);
   at('group-name').focus({ preventScroll: true });
