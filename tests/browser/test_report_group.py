@@ -40,12 +40,41 @@ def test_a_group_is_told_with_its_advice_in_order(
 
 def test_a_group_can_be_linked_to(report: Opener) -> None:
     window = report()
-    names = window.rows()
-    window.page.goto(f"{window.address}#g={names.index('audit')}")
+    window.page.goto(f"{window.address}#g=audit")
     window.at("#group").wait_for(state="visible")
     assert window.text("#group h2") == "audit"
     window.page.go_back()
     window.at("#list").wait_for(state="visible")
+    window.page.go_forward()
+    window.at("#group").wait_for(state="visible")
+    assert window.text("#group h2") == "audit"
+    window.page.evaluate("location.hash = '#g=billing'")
+    window.page.wait_for_function("document.querySelector('#group h2').textContent === 'billing'")
+    window.page.go_back()
+    window.page.wait_for_function("document.querySelector('#group h2').textContent === 'audit'")
+
+
+@pytest.mark.parametrize(
+    ("link", "name"), [("0", "0"), ("no%20such", "no such"), ("50%", "50%"), ("", "(no name)")]
+)
+def test_a_link_to_a_group_that_is_not_there_shows_the_list_and_says_so(
+    link: str, name: str, report: Opener
+) -> None:
+    window = report()
+    window.open("audit")
+    window.page.evaluate("(link) => { location.hash = `#g=${link}`; }", link)
+    window.at("#trouble").wait_for(state="visible")
+    assert window.text("#trouble") == (
+        f"The link is to a group that this page does not have: {name}. "
+        "These are the groups that it has."
+    )
+    assert window.at("#list").is_visible()
+    assert not window.at("#group").is_visible()
+    assert len(window.rows()) == 6
+    window.open("audit")
+    window.at("#back").click()
+    window.at("#list").wait_for(state="visible")
+    assert not window.at("#trouble").is_visible()
 
 
 def test_both_charts_stand_side_by_side_on_one_axis(report: Opener) -> None:
@@ -240,7 +269,8 @@ ZOOMS: Sequence[tuple[str, Callable[[Opened], None], float]] = (
     ("button", lambda window: window.at("#zoom-in").click(), 0.5),
     ("key", lambda window: window.at("#was").press("+"), 0.5),
     ("key on the other", lambda window: window.at("#would").press("+"), 0.5),
-    ("wheel", lambda window: _wheel(window, -100), 0.8),
+    ("Ctrl and wheel", lambda window: _wheel(window, -100, "Control"), 0.8),
+    ("Command and wheel", lambda window: _wheel(window, -100, "Meta"), 0.8),
     ("drag", lambda window: _drag(window, 0.4, 0.6), 0.25),
 )
 
@@ -269,11 +299,15 @@ def _images(window: Opened) -> list[str]:
     return [window.image("#was"), window.image("#would")]
 
 
-def _wheel(window: Opened, by: int) -> None:
+def _wheel(window: Opened, by: int, key: str | None = None) -> None:
     box = window.box("#was")
     window.pointed("#was", (box["width"] / 2, box["height"] / 2))
+    if key is not None:
+        window.page.keyboard.down(key)
     window.page.mouse.wheel(0, by)
     window.settle()
+    if key is not None:
+        window.page.keyboard.up(key)
 
 
 def _drag(window: Opened, begin: float, end: float) -> None:
@@ -323,14 +357,28 @@ def test_two_steps_within_one_frame_are_both_told(report: Opener) -> None:
     assert abs((closer[1] - closer[0]) - (end - begin) / 4) <= timedelta(seconds=1)
 
 
-def test_the_wheel_scrolls_the_page_where_there_is_nothing_to_zoom_out_to(report: Opener) -> None:
+def test_the_wheel_alone_scrolls_the_page(report: Opener) -> None:
     window = report(size=(1280, 600))
     window.open("orders-app")
     window.at("#was").scroll_into_view_if_needed()
-    before, whole = window.page.evaluate("scrollY"), window.shown()
+    window.at("#zoom-in").click()
+    before, zoomed = window.page.evaluate("scrollY"), window.shown()
     _wheel(window, 200)
     window.page.wait_for_function("(before) => scrollY > before", arg=before)
+    lower = window.page.evaluate("scrollY")
+    _wheel(window, -150)
+    window.page.wait_for_function("(lower) => scrollY < lower", arg=lower)
+    assert window.shown() == zoomed
+
+
+def test_zooming_out_of_the_whole_by_wheel_leaves_the_page_as_it_is(report: Opener) -> None:
+    window = report(size=(1280, 600))
+    window.open("orders-app")
+    window.at("#was").scroll_into_view_if_needed()
+    before, whole = window.page.evaluate("[scrollY, devicePixelRatio]"), window.shown()
+    _wheel(window, 200, "Control")
     assert window.shown() == whole
+    assert window.page.evaluate("[scrollY, devicePixelRatio]") == before
 
 
 def test_all_policies_are_compared(report: Opener, tables: Callable[[str], Gold]) -> None:

@@ -311,5 +311,6 @@ def test_tables_without_rows_make_a_page_that_says_so(report: Opener) -> None:
     assert window.text("#found") == "0 of 0 groups"
     window.at("#search").fill("x")
     assert window.text("#found") == "0 of 0 groups"
-    window.page.goto(f"{window.address}#g=0")
+    window.page.goto(f"{window.address}#g=orders")
     assert window.at("#list").is_visible()
+    assert "does not have: orders." in window.text("#trouble")

@@ -16,6 +16,7 @@ from html.parser import HTMLParser
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -252,7 +253,9 @@ def test_the_list_has_every_group_in_its_order_with_its_numbers(either: Made) ->
     rows = [one["data-group"] for one in reader.all("tr") if "data-group" in one]
     assert rows == [group.name for group in told.groups]
     links = [one["href"] for one in reader.all("a") if (one["href"] or "").startswith("#g=")]
-    assert links == ["#g=0", *(f"#g={place}" for place in range(len(told.groups)))]
+    names = [unquote((one or "").removeprefix("#g=")) for one in links]
+    assert names == [told.groups[0].name, *(group.name for group in told.groups)]
+    assert all(re.fullmatch(r"#g=[\w.!~*'()%-]*", one or "", re.ASCII) for one in links)
     values = [one["value"] for one in reader.all("data")]
     for place, group in enumerate(told.groups):
         counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moved_min)

@@ -16,6 +16,7 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
+from urllib.parse import quote
 
 from rota.replay.advice import CHANGE
 from rota.report import basis, chart, script
@@ -47,6 +48,8 @@ COLUMNS = (
 )
 COUNTS = frozenset({"damage", "rebalances", "stopped", "moved", "needed"})
 UNKNOWN = "unknown"
+UNRESERVED = "-_.!~*'()"
+"""Signs that stand for themselves in a link, beside letters and numbers."""
 FILLERS = "\u115f\u1160\u2800\u3164\uffa0"
 """Letters and patterns that show nothing."""
 AT_ONCE = 50
@@ -130,7 +133,7 @@ def _worst(story: Story) -> str:
         known += f" Lag: {_mark(Mark.SAMPLED)} {Mark.SAMPLED}."
     return (
         f'<p id="first-line">{_sentence(worst.first_line)}</p>\n'
-        f'<p class="known">{known} <a href="#g=0">Show this group</a></p>'
+        f'<p class="known">{known} <a href="{link(worst.name)}">Show this group</a></p>'
     )
 
 
@@ -164,12 +167,20 @@ def _row(place: int, group: Group, story: Story) -> str:
     later = ' class="later"' if place >= AT_ONCE else ""
     return (
         f'<tr data-group="{escape(group.name)}"{later}><th scope="row">'
-        f'<a href="#g={place}" title="{escape(group.name)}">{_name(_visible(group.name))}</a></th>'
+        f'<a href="{link(group.name)}" title="{escape(group.name)}">'
+        f"{_name(_visible(group.name))}</a></th>"
         f"{cells}"
         f'<td class="number">{lag_cell(group.lag)}</td>'
         f'<td><span class="verdict {escape(verdict)}">{escape(group.verdict)}</span></td>'
         f"<td>{policy}</td></tr>"
     )
+
+
+def link(name: str) -> str:
+    """The address of a group's view, by its name: its place in the list is another tomorrow. As
+    ``encodeURIComponent`` writes it: nothing in it needs to be escaped between double quotes.
+    """
+    return f"#g={quote(name, safe=UNRESERVED)}"
 
 
 def _is_shared(story: Story) -> bool:
