@@ -85,7 +85,7 @@ def _selected(story: Story) -> Iterator[str]:
     if len(story.groups) < story.every:
         yield (
             f"shown: {len(story.groups):,} of {counted(story.every, 'group')}; what was read is "
-            "told of all of them, causes of these"
+            "counted for all of them, without examples that may name others; causes are of these"
         )
 
 

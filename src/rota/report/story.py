@@ -171,7 +171,9 @@ def tell(gold: Gold, wanted: Sequence[str] = ()) -> Story:
     def is_wanted(name: str) -> bool:
         return not wanted or any(name == glob or fnmatchcase(name, glob) for glob in wanted)
 
-    read = _limited(evidence.read(gold.evidence), is_wanted)
+    read = evidence.read(gold.evidence)
+    if wanted:
+        read = _limited(read, is_wanted)
     teller = _Teller(gold, read)
     rows = [row for row in gold.advice.to_pylist() if is_wanted(row["group"])]
     rows.sort(key=lambda row: (-row["damage"], row["group"]))
@@ -186,12 +188,15 @@ def tell(gold: Gold, wanted: Sequence[str] = ()) -> Story:
 
 
 def _limited(read: Evidence, is_wanted: Callable[[str], bool]) -> Evidence:
-    """The evidence without the names of other groups."""
+    """The evidence without the names of other groups, which examples of what could not be read
+    may have.
+    """
     windows = tuple(window for window in read.windows if is_wanted(window[0]))
     polled = read.polled
     if polled is not None:
         polled = polled | {"groups": sorted(filter(is_wanted, polled["groups"]))}
-    return replace(read, windows=windows, polled=polled)
+    unread = tuple((what, count, ()) for what, count, _ in read.unread)
+    return replace(read, windows=windows, polled=polled, unread=unread)
 
 
 class _Teller:
