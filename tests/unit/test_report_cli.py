@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import webbrowser
@@ -228,6 +229,61 @@ def test_the_page_goes_where_it_is_told_to(here: Path, told: Told) -> None:
     assert out.splitlines()[-2:] == ["report: page.html", "tables: out/{bronze,silver,gold}"]
     assert (here / "page.html").stat().st_size > 1000
     assert not (here / "out" / "report.html").exists()
+
+
+ROTA = f"{shlex.quote(sys.executable)} -m rota report out"
+
+
+def _shell(words: str) -> subprocess.CompletedProcess[str]:
+    """What comes of a line in bash, run in the current folder."""
+    return subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=True)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="these are lines of bash's")
+@pytest.mark.parametrize(
+    ("words", "beside"),
+    [
+        ("{rota} --out /dev/stdout | cat > page.html", "stderr"),
+        ("{rota} --out /dev/stdout > page.html", "stderr"),
+        ("{rota} --out /dev/fd/1 > page.html", "stderr"),
+        ("{rota} --out >(cat > page.html); wait $!", "stdout"),
+        ("{rota} --out /dev/fd/7 7> page.html", "stdout"),
+        ("{rota} --out /dev/fd/7 7> >(cat > page.html); wait $!", "stdout"),
+        ("{rota} --out /dev/stderr 2> page.html", "stdout"),
+    ],
+)
+def test_the_page_goes_into_what_a_shell_has_opened(here: Path, words: str, beside: str) -> None:
+    small(here / "out")
+    done = _shell(words.format(rota=ROTA))
+    page = (here / "page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert page.endswith("</html>\n")
+    printed = {"stdout": done.stdout, "stderr": done.stderr}
+    assert printed.pop(beside).startswith("orders-app: 28 rebalances in 6 h")
+    assert list(printed.values()) == [""]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="these are lines of bash's")
+def test_a_page_is_added_to_what_a_shell_has_written_before(here: Path) -> None:
+    small(here / "out")
+    _shell(f"(echo before; {ROTA} --out /dev/stdout; echo after) >> all.html 2> told")
+    lines = (here / "all.html").read_text(encoding="utf-8").splitlines()
+    assert (lines[0], lines[1], lines[-2:]) == (
+        "before",
+        "<!DOCTYPE html>",
+        ["</html>", "after"],
+    )
+    json_too = _shell(f"{ROTA} --json --out /dev/stdout > page.html")
+    assert json.loads(json_too.stderr)["page"] == "/dev/stdout"
+
+
+def test_a_descriptor_that_is_not_open_is_named(here: Path, told: Told) -> None:
+    small(here / "out")
+    assert told("out", "--out", "/dev/fd/987654") == (
+        3,
+        "",
+        "rota: /dev/fd/987654: Bad file descriptor\n",
+    )
 
 
 @pytest.mark.parametrize(

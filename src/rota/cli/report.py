@@ -27,6 +27,8 @@ examples:
       and shows the page in a browser
   rota report incident --group 'billing-*' --out billing.html
       some groups only, in a page that names no others
+  rota report --out /dev/stdout | ssh host 'cat > report.html'
+      the page goes into a pipe, what is printed beside it to stderr
   rota report --json | jq '.groups[0].first_line'
 
 """

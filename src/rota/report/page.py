@@ -7,7 +7,6 @@ they are escaped, in the packed data they are base64, and the script only ever s
 
 from __future__ import annotations
 
-import os
 import re
 import time
 import unicodedata
@@ -19,7 +18,7 @@ from string import Template
 from urllib.parse import quote
 
 from rota.replay.advice import CHANGE
-from rota.report import basis, chart, script
+from rota.report import basis, chart, output, script
 from rota.report.gold import Gold
 from rota.report.moment import moment, span
 from rota.report.story import Evidence, Group, Lag, Mark, Story
@@ -86,27 +85,8 @@ def page(story: Story, gold: Gold, made_at: int) -> str:
 
 
 def write(story: Story, gold: Gold, path: Path) -> None:
-    """Writes the page, whole or not at all; into what is no file, like a pipe, as it comes."""
-    text = page(story, gold, int(time.time() * 1000))
-    into = path.resolve()  # a link stays one
-    try:
-        if into.exists() and not into.is_file():
-            _put(into, text, "w")
-            return
-        made = into.with_name(f".{into.name}.{os.getpid()}")
-        try:
-            _put(made, text, "x")
-            made.replace(into)
-        except BaseException:
-            made.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _put(path: Path, text: str, mode: str) -> None:
-    with path.open(mode, encoding="utf-8", errors="replace", newline="\n") as file:
-        file.write(text)
+    """Writes the page: see :func:`rota.report.output.write`."""
+    output.write(page(story, gold, int(time.time() * 1000)), path)
 
 
 def _skeleton() -> str:
