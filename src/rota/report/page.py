@@ -70,7 +70,9 @@ def page(story: Story, gold: Gold, made_at: int) -> str:
         policy=escape(_policy(code, style)),
         style=style,
         title=f"{DEMO_SIGN} {TITLE}" if story.evidence.demo else TITLE,
-        demo=f'<p id="demo" role="note">{escape(DEMO)}</p>' if story.evidence.demo else "",
+        demo=f'<aside id="demo" aria-label="Demo">{escape(DEMO)}</aside>'
+        if story.evidence.demo
+        else "",
         first_line=_worst(story),
         found=_found(len(story.groups)),
         head="".join(_headings(story)),
