@@ -20,7 +20,18 @@ from tests.gold_history import HOUR, MINUTE, SECOND, History
 from tests.gold_large import large
 from tests.gold_layout import MORNING, Run, Tables
 
-__all__ = ["HOSTILE", "MORNING", "SCRIPT", "Run", "hostile", "large", "nothing", "small", "tables"]
+__all__ = [
+    "HOSTILE",
+    "MORNING",
+    "SCRIPT",
+    "Run",
+    "changing",
+    "hostile",
+    "large",
+    "nothing",
+    "small",
+    "tables",
+]
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = (
@@ -149,6 +160,20 @@ def hostile(folder: Path, run: Run | None = None) -> Path:
     unread = [(name, place + 1, [HOSTILE[place - 1]]) for place, name in enumerate(HOSTILE)]
     made = tables(histories, lagging=HOSTILE)
     return made.write(folder, run or Run(unread=unread))
+
+
+def changing(folder: Path, run: Run | None = None) -> Path:
+    """Two groups that changed their strategy: one that should change again, one that is done."""
+    moving = History(group="moving", topics={"orders": 12})
+    moving.join(["one", "two", "three"], MORNING)
+    moving.deploy(MORNING + HOUR)
+    moving.strategy = "sticky"
+    moving.deploy(MORNING + 3 * HOUR)
+    settled = History(group="settled", topics={"invoices": 6})
+    settled.join(["four", "five"], MORNING)
+    settled.strategy = "cooperative-sticky"
+    settled.join(["six"], MORNING + HOUR)
+    return tables([moving, settled]).write(folder, run)
 
 
 def nothing(folder: Path, run: Run | None = None) -> Path:

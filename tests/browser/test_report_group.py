@@ -403,6 +403,18 @@ def test_all_policies_are_compared(report: Opener, tables: Callable[[str], Gold]
     ]
 
 
+def test_policies_that_followed_each_other_are_told_with_arrows(report: Opener) -> None:
+    window = report("changing")
+    window.open("moving")
+    assert window.text("#was-title").startswith("As it was, range → sticky: 13 rebalances")
+    used = window.at("#policies th:has(.tag.in-use) bdi")
+    assert used.all_text_contents() == ["range → sticky"]
+    window.at("#back").click()
+    window.open("settled")
+    assert "should keep what it has (cooperative-sticky, eager)" in window.text("#no-would")
+    assert window.text("#was-title").startswith("As it was, range → cooperative-sticky: ")
+
+
 def test_every_rebalance_is_listed_with_its_cause_and_mark(
     report: Opener, tables: Callable[[str], Gold]
 ) -> None:

@@ -29,7 +29,7 @@ from rota.tables import ADVICE
 
 pytest.importorskip("pyarrow")
 
-from tests.gold_tables import HOSTILE, SCRIPT, Run, hostile, large, nothing, small
+from tests.gold_tables import HOSTILE, SCRIPT, Run, changing, hostile, large, nothing, small
 
 Told = Callable[..., tuple[int, str, str]]
 
@@ -371,7 +371,7 @@ def test_names_in_the_lines_of_following_do_not_move_the_cursor() -> None:
 
 GROUP_KEYS = [
     *(column.name for column in ADVICE.columns),
-    *("first_line", "mark", "marks", "causes", "lag", "status"),
+    *("policies_used", "first_line", "mark", "marks", "causes", "lag", "status"),
 ]
 
 
@@ -456,6 +456,21 @@ def test_json_has_the_mark_of_every_number(here: Path, told: Told) -> None:
     }
     numbers = {name for name, value in found.items() if type(value) is int}
     assert numbers <= set(found["marks"])
+
+
+def test_policies_that_followed_each_other_are_told_with_arrows(here: Path, told: Told) -> None:
+    changing(here / "out")
+    _, out, _ = told("out")
+    said = " ".join(out.split())
+    assert "change range → sticky to sticky, static 45s: saves " in said
+    assert " keep cooperative-sticky, eager " in said
+    assert ", then " not in out
+    _, out, _ = told("out", "--json")
+    used = {group["group"]: group["policies_used"] for group in json.loads(out)["groups"]}
+    assert used == {
+        "moving": ["range", "sticky"],
+        "settled": ["range", "cooperative-sticky, eager"],
+    }
 
 
 def test_hostile_names_are_whole_in_json(here: Path, told: Told) -> None:

@@ -154,9 +154,9 @@ def _advice(group: Group) -> str:
     """The verdict, and what goes with it."""
     said = [group.verdict]
     if group.verdict == CHANGE:
-        said = [f"change {group.policy_used} to {group.policy}{_saving(group)}"]
+        said = [f"change {group.used} to {group.policy}{_saving(group)}"]
     elif group.verdict == KEEP:
-        said = [f"keep {group.policy_used}"]
+        said = [f"keep {group.policies_used[-1]}"]
     if group.mark is Mark.SAMPLED:
         said.append("sampled")
     if group.status not in FINE:
@@ -224,6 +224,7 @@ def _group(group: Group) -> dict[str, Any]:
         for column in ADVICE.columns
     }
     return advice | {
+        "policies_used": group.policies_used,
         "first_line": group.first_line,
         "mark": group.mark,
         "marks": group.marks,

@@ -33,6 +33,7 @@ TITLE = "Rota report"
 DEMO_SIGN = "DEMO:"
 DEMO = f"{DEMO_SIGN} a simulated day, no cluster of anybody's"
 """Stands over every view of a demo, and over every page of it that is printed (page.css)."""
+BANNER = f'<aside id="demo" aria-label="Demo">{escape(DEMO)}</aside>'
 NOTHING = "No rebalance of any group in this evidence."
 COLUMNS = (
     ("name", "Group"),
@@ -70,9 +71,7 @@ def page(story: Story, gold: Gold, made_at: int) -> str:
         policy=escape(_policy(code, style)),
         style=style,
         title=f"{DEMO_SIGN} {TITLE}" if story.evidence.demo else TITLE,
-        demo=f'<aside id="demo" aria-label="Demo">{escape(DEMO)}</aside>'
-        if story.evidence.demo
-        else "",
+        demo=BANNER if story.evidence.demo else "",
         first_line=_worst(story),
         found=_found(len(story.groups)),
         head="".join(_headings(story)),

@@ -13,6 +13,7 @@ from pyarrow import compute
 
 from rota.replay.advice import CHANGE, KEEP
 from rota.replay.migration import LIBRARIES
+from rota.replay.policy import THEN
 from rota.report import evidence, lag
 from rota.report.evidence import Evidence
 from rota.report.gold import Gold, milliseconds
@@ -76,6 +77,16 @@ class Group:
     """From when on its records are all there; None: not known."""
     whole: bool
     """Its first record is there."""
+
+    @property
+    def policies_used(self) -> tuple[str, ...]:
+        """The policies that were in use, one after the other; the last of them is in use now."""
+        return tuple(self.policy_used.split(THEN))
+
+    @property
+    def used(self) -> str:
+        """The same, as people read it: ``range → cooperative-sticky``."""
+        return " → ".join(self.policies_used)
 
     @property
     def known_causes(self) -> dict[Mark, int]:

@@ -92,7 +92,7 @@ async function rehearse() {
 }
 
 function noAdvice(group) {
-  if (group.verdict === 'keep') return `This group should keep what it has (${group.used}): nothing that would be much better was found.`;
+  if (group.verdict === 'keep') return `This group should keep what it has (${group.now}): nothing that would be much better was found.`;
   return 'What would have been better cannot be told of this group.';
 }
 

@@ -96,7 +96,7 @@ function fillPolicies({ group, policies }) {
     const advised = group.verdict === 'change' && policy === group.policy;
     const kind = used ? group.mark : 'replayed';
     const tags = [used && 'in use', advised && 'advised'].filter(Boolean);
-    const name = element('th', { scope: 'row' }, isolated(policy));
+    const name = element('th', { scope: 'row' }, isolated(used ? group.used : policy));
     for (const tag of tags) name.append(' ', element('span', { class: `tag ${tag.replace(' ', '-')}` }, tag));
     const numbers = [rebalances, stopped, moved, needed, idle, spread];
     return element('tr', tags.length ? { class: 'chosen' } : null, name, ...numbers.map((one) => numberCell(one, kind)));
