@@ -412,7 +412,7 @@ def test_policies_that_followed_each_other_are_told_with_arrows(report: Opener) 
     window.at("#back").click()
     window.open("settled")
     assert "should keep what it has (cooperative-sticky, eager)" in window.text("#no-would")
-    assert window.text("#was-title").startswith("As it was, range → cooperative-sticky: ")
+    assert window.text("#was-title").startswith("As it was, range → cooperative-sticky, eager: ")
 
 
 def test_every_rebalance_is_listed_with_its_cause_and_mark(

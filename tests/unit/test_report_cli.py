@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import webbrowser
 import zlib
 from collections.abc import Callable
@@ -477,6 +478,51 @@ def test_hostile_names_are_whole_in_json(here: Path, told: Told) -> None:
     hostile(here / "out")
     _, out, _ = told("out", "--json")
     assert {group["group"] for group in json.loads(out)["groups"]} == set(HOSTILE)
+
+
+SLOW = (
+    "reading the tables of out ...",
+    "finding what they tell ...",
+    "writing out/report.html: 6 groups ...",
+)
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2, None])
+def test_what_takes_long_is_said_beside_the_output(
+    here: Path, told: Told, monkeypatch: pytest.MonkeyPatch, slow: int | None
+) -> None:
+    """From the slow part on; each part is made to wait until it has been told of."""
+    from rota.cli import bootstrap, progress, telling
+    from rota.report import gold, page
+
+    said = threading.Event()
+    say = bootstrap.say
+
+    def heard(text: str) -> None:
+        say(text)
+        said.set()
+
+    def waiting(work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            assert said.wait(30)
+            return work(*given)
+
+        return run
+
+    monkeypatch.setattr(progress, "say", heard)
+    monkeypatch.setattr(progress, "SOON", 60.0 if slow is None else 0.2)
+    parts = ((gold, "read"), (telling, "tell"), (page, "write"))
+    for module, name in () if slow is None else parts[slow : slow + 1]:
+        monkeypatch.setattr(module, name, waiting(getattr(module, name)))
+    small(here / "out")
+    code, out, err = told("out", "--json")
+    assert code == 0
+    assert len(json.loads(out)["groups"]) == 6
+    if slow is None:
+        assert err == ""
+    else:
+        expected = [f"rota: {line}" for line in SLOW[slow:]]
+        assert err.splitlines()[-len(expected) :] == expected
 
 
 def test_a_folder_without_tables(here: Path, told: Told) -> None:
