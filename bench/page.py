@@ -56,8 +56,8 @@ ANSWERED = """([selector, kind, value, awaited]) => new Promise((done) => {
   } else if (kind === 'wheel') {
     const { width, height } = target.getBoundingClientRect();
     const { left, top } = target.getBoundingClientRect();
-    target.dispatchEvent(new WheelEvent('wheel', { deltaY: value, bubbles: true, cancelable: true,
-      clientX: left + width / 2, clientY: top + height / 2 }));
+    target.dispatchEvent(new WheelEvent('wheel', { deltaY: value, ctrlKey: true, bubbles: true,
+      cancelable: true, clientX: left + width / 2, clientY: top + height / 2 }));
   } else target.click();
   wait();
 })"""
@@ -162,9 +162,9 @@ def _search(window: Page) -> Sequence[float]:
 def _open(window: Page) -> Sequence[float]:
     """The largest group, which has done the most damage too."""
     _answer(window, "#groups button[data-sort=damage]", "click")
-    link = '#groups a[href="#g=0"]'
-    if window.locator(link).count() == 0:
+    if window.locator("#groups th[aria-sort=descending]").count() == 0:
         _answer(window, "#groups button[data-sort=damage]", "click")
+    link = "#groups tbody tr:first-child a"
     window.hover(link)  # as every pointer does, and then somebody presses
     window.wait_for_timeout(PRESS)
     return [_answer(window, link, "click", awaited="#group:not([hidden])")]

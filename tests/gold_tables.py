@@ -20,7 +20,20 @@ from tests.gold_history import HOUR, MINUTE, SECOND, History
 from tests.gold_large import large
 from tests.gold_layout import MORNING, Run, Tables
 
-__all__ = ["HOSTILE", "MORNING", "SCRIPT", "Run", "hostile", "large", "nothing", "small", "tables"]
+__all__ = [
+    "HOSTILE",
+    "LAGS",
+    "MORNING",
+    "SCRIPT",
+    "Run",
+    "changing",
+    "course",
+    "hostile",
+    "large",
+    "nothing",
+    "small",
+    "tables",
+]
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = (
@@ -149,6 +162,62 @@ def hostile(folder: Path, run: Run | None = None) -> Path:
     unread = [(name, place + 1, [HOSTILE[place - 1]]) for place, name in enumerate(HOSTILE)]
     made = tables(histories, lagging=HOSTILE)
     return made.write(folder, run or Run(unread=unread))
+
+
+def changing(folder: Path, run: Run | None = None) -> Path:
+    """Two groups that changed their strategy: one that should change again, one that is done."""
+    moving = History(group="moving", topics={"orders": 12})
+    moving.join(["one", "two", "three"], MORNING)
+    moving.deploy(MORNING + HOUR)
+    moving.strategy = "sticky"
+    moving.deploy(MORNING + 3 * HOUR)
+    settled = History(group="settled", topics={"invoices": 6})
+    settled.join(["four", "five"], MORNING)
+    settled.strategy = "cooperative-sticky"
+    settled.join(["six"], MORNING + HOUR)
+    return tables([moving, settled]).write(folder, run)
+
+
+LAGS = ((40, 6_000), (90, 500), (600, 300), (240, 9_000), (0, 0), (300, 100), (20, 2_500))
+"""Of every half hour: seconds that the oldest record is old, and how many there are."""
+
+
+def course(folder: Path, run: Run | None = None) -> Path:
+    """Two groups whose rebalances are hours apart, but for two within seconds, and cost something
+    different each; one with lag in seconds, the other with lag in records alone.
+    """
+    made = []
+    for name in ("aged", "ageless"):
+        history = History(group=name, topics={"steps": 12})
+        history.join(["a", "b"], MORNING)
+        history.join(["c"], MORNING + HOUR)
+        history.leave(["a"], MORNING + 2 * HOUR)
+        history.join(["d", "e"], MORNING + 3 * HOUR)
+        history.leave(["c"], MORNING + 4 * HOUR)
+        history.restart("b", MORNING + 5 * HOUR, away=15 * SECOND)
+        history.join(["f"], MORNING + 6 * HOUR)
+        made.append(history)
+    found = tables(made)
+    for history in made:
+        rows = [
+            {
+                "group": history.group,
+                "topic": "steps",
+                "partition": partition,
+                "at": MORNING + (place + 1) * HOUR // 2,
+                "journal_offset": 100 * place + partition,
+                "offset": 1_000_000,
+                "end": 1_000_000 + records // part,
+                "lag": records // part,
+                "lag_seconds": seconds / part if history.group == "aged" else None,
+                "evidence": "sampled",
+                "member_id": None,
+            }
+            for place, (seconds, records) in enumerate(LAGS)
+            for partition, part in ((0, 4), (1, 1), (2, 2))
+        ]
+        found.add(LAG, schema.batch(LAG, rows))
+    return found.write(folder, run)
 
 
 def nothing(folder: Path, run: Run | None = None) -> Path:

@@ -41,6 +41,8 @@ MADE: dict[str, Callable[[Path], Path]] = {
     ),
     "demo": lambda folder: gold_tables.small(folder, gold_tables.Run(demo=True)),
     "hostile": gold_tables.hostile,
+    "changing": gold_tables.changing,
+    "course": gold_tables.course,
     "nothing": gold_tables.nothing,
     "unseen": _unseen,
     "large": gold_tables.large,

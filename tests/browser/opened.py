@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from playwright.sync_api import Browser, Locator, Page
 
 Scheme = Literal["light", "dark"]
@@ -31,6 +34,19 @@ _PIXELS = """([canvas, points, reach]) => {
     const [left, top] = [x - reach, y - reach].map((place) => Math.round(place * ratio));
     return [...context.getImageData(left, top, size, size).data];
   });
+}"""
+_RAW = """(selector) => {
+  const canvas = document.querySelector(selector);
+  const { width, height } = canvas;
+  const copy = new OffscreenCanvas(width, height);
+  const context = copy.getContext('2d', { willReadFrequently: true });
+  context.drawImage(canvas, 0, 0);
+  const { data } = context.getImageData(0, 0, width, height);
+  let text = '';
+  for (let at = 0; at < data.length; at += 4096) {
+    text += String.fromCharCode(...data.subarray(at, at + 4096));
+  }
+  return [width, height, btoa(text)];
 }"""
 _PLACE = """(selector) => {
   const box = document.querySelector(selector).getBoundingClientRect();
@@ -137,6 +153,22 @@ class Opened:
         """The colour that prevails around each point: letters and lines are thin."""
         raw = self.page.evaluate(_PIXELS, [self.at(canvas).element_handle(), list(points), 3])
         return [Counter(zip(*[iter(one)] * 4, strict=True)).most_common(1)[0][0][:3] for one in raw]
+
+    def pixels(self, canvas: str) -> NDArray[np.uint8]:
+        """All pixels of a canvas, in lines from the top down; red, green, blue and opacity."""
+        self.settle()
+        width, height, text = self.page.evaluate(_RAW, canvas)
+        raw = np.frombuffer(base64.b64decode(text), np.uint8)
+        return raw.reshape(height, width, 4)
+
+    def ink(self, name: str) -> Colour:
+        """A colour of the page's own."""
+        text: str = self.page.evaluate(
+            "(name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`)",
+            name,
+        )
+        red, green, blue = bytes.fromhex(text.strip().removeprefix("#"))
+        return red, green, blue
 
     def grid(self, canvas: str, columns: int, rows: int) -> list[Point]:
         """Points all over a canvas."""

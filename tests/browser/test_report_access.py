@@ -151,6 +151,50 @@ def test_a_phone_never_scrolls_sideways(tables: str, report: Opener) -> None:
     assert was["width"] <= PHONE[0]
 
 
+@pytest.mark.parametrize("tables", ["small", "hostile", "many", "demo"])
+def test_on_a_phone_a_group_is_one_line_without_scrolling(tables: str, report: Opener) -> None:
+    window = report(tables, size=PHONE)
+    region = "#list .wide"
+    assert window.at(region).evaluate("(one) => one.scrollWidth <= one.clientWidth")
+    heads = [one for one in window.at("#groups thead th").all() if one.is_visible()]
+    columns = [one.get_attribute("data-column") for one in heads]
+    assert columns == ["name", "damage", "lag", "verdict"]
+    cells = window.page.evaluate(
+        """() => [...document.querySelectorAll('#groups tr')].map((row) =>
+          [...row.cells].filter((cell) => cell.offsetParent).map((cell) => {
+            const range = document.createRange();
+            range.selectNodeContents(cell);
+            const box = cell.getBoundingClientRect();
+            return [range.getBoundingClientRect().height, box.left, box.right, cell.tagName,
+              cell.scrollWidth - cell.clientWidth];
+          }))"""
+    )
+    for row in cells:
+        assert len(row) == 4
+        for height, left, right, tag, beyond in row:
+            assert 10 < height < 30
+            assert 0 <= left < right <= PHONE[0]
+            assert tag == "TH" or beyond <= 0
+
+
+def test_what_the_list_of_a_phone_leaves_out_is_in_the_groups_view(report: Opener) -> None:
+    window = report(size=PHONE)
+    left_out = {
+        column: window.cell("orders-app", column)
+        for column in ("rebalances", "stopped", "moved", "needed", "policy")
+    }
+    window.open("orders-app")
+    used, *_ = window.at("#policies tbody tr").all()
+    cells = [" ".join(cell.split()) for cell in used.locator("th, td").all_text_contents()]
+    assert cells[0] == "range in use"
+    named = zip(("rebalances", "stopped", "moved", "needed"), cells[1:], strict=False)
+    assert {name: cell.removesuffix(" in") for name, cell in named} == {
+        name: value for name, value in left_out.items() if name != "policy"
+    }
+    advised = window.at("#policies th:has(.tag.advised) bdi")
+    assert advised.text_content() == left_out["policy"]
+
+
 def _width(window: Opened) -> int:
     found: int = window.page.evaluate("document.documentElement.scrollWidth")
     return found

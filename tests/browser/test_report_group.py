@@ -40,12 +40,41 @@ def test_a_group_is_told_with_its_advice_in_order(
 
 def test_a_group_can_be_linked_to(report: Opener) -> None:
     window = report()
-    names = window.rows()
-    window.page.goto(f"{window.address}#g={names.index('audit')}")
+    window.page.goto(f"{window.address}#g=audit")
     window.at("#group").wait_for(state="visible")
     assert window.text("#group h2") == "audit"
     window.page.go_back()
     window.at("#list").wait_for(state="visible")
+    window.page.go_forward()
+    window.at("#group").wait_for(state="visible")
+    assert window.text("#group h2") == "audit"
+    window.page.evaluate("location.hash = '#g=billing'")
+    window.page.wait_for_function("document.querySelector('#group h2').textContent === 'billing'")
+    window.page.go_back()
+    window.page.wait_for_function("document.querySelector('#group h2').textContent === 'audit'")
+
+
+@pytest.mark.parametrize(
+    ("link", "name"), [("0", "0"), ("no%20such", "no such"), ("50%", "50%"), ("", "(no name)")]
+)
+def test_a_link_to_a_group_that_is_not_there_shows_the_list_and_says_so(
+    link: str, name: str, report: Opener
+) -> None:
+    window = report()
+    window.open("audit")
+    window.page.evaluate("(link) => { location.hash = `#g=${link}`; }", link)
+    window.at("#trouble").wait_for(state="visible")
+    assert window.text("#trouble") == (
+        f"The link is to a group that this page does not have: {name}. "
+        "These are the groups that it has."
+    )
+    assert window.at("#list").is_visible()
+    assert not window.at("#group").is_visible()
+    assert len(window.rows()) == 6
+    window.open("audit")
+    window.at("#back").click()
+    window.at("#list").wait_for(state="visible")
+    assert not window.at("#trouble").is_visible()
 
 
 def test_both_charts_stand_side_by_side_on_one_axis(report: Opener) -> None:
@@ -146,13 +175,60 @@ def test_the_tip_names_owner_and_times(report: Opener, tables: Callable[[str], G
     assert "(replayed)" in said
 
 
-_MARKED = re.compile(r"(?P<many>[\d,]+) rebalances, [^(]*\((?P<marks>[^)]*)\), ")
+_COST = r"moved [\d,]+, needed [\d,]+, stopped [\d,]+"
+_LINES = (
+    r"[\d,]+ rebalances \((?P<mark>\w+)\), [^()]+ \([\w ,]+\): " + _COST + r" \((?P=mark)\)",
+    rf"Rebalance [^()]+ \((stated|inferred|sampled)\): {_COST}; "
+    r"members \d+ to \d+ \((inferred|sampled)\)(; took [\d.]+ \w+ \(stated\))?\. .+",
+    rf"Rebalance [^()]+ \(replayed\), [^()]+: {_COST} \(replayed\)",
+    r"\w+-\d+, \S+ \S+Z: .+ \((inferred|sampled)\)",
+    r"under .+: .+ \(replayed\)",
+    r"lag, \S+ \S+Z: .+ \(sampled\)",
+    r"\S+ \S+Z",
+)
+"""What a line of a tip may be: every number has its mark, but for the time that is pointed at."""
+
+
+@pytest.mark.parametrize("group", ["orders-app", "audit"])
+def test_every_number_in_a_tip_has_its_mark(group: str, report: Opener) -> None:
+    window = report()
+    window.open(group)
+    seen = set()
+    for canvas in ("#was", "#would", "#moves", "#lag"):
+        for point in window.grid(canvas, 80, 2):
+            for line in window.pointed(canvas, point).splitlines():
+                kinds = [kind for kind, one in enumerate(_LINES) if re.fullmatch(one, line)]
+                assert len(kinds) == 1, line
+                seen.update(kinds)
+    assert seen >= {0, 1, 3, 4, 5, 6}
+
+
+def test_every_number_in_a_label_of_a_chart_has_its_mark(report: Opener) -> None:
+    window = report()
+    window.open("orders-app")
+    labels = {
+        canvas: window.at(canvas).get_attribute("aria-label") or ""
+        for canvas in ("#was", "#would", "#moves", "#lag")
+    }
+    assert "left), inferred; causes: 25 inferred, 3 stated. " in labels["#was"]
+    assert labels["#would"].endswith("2 rebalances (2 joined), replayed.")
+    assert "131 in all, 54 needed, inferred." in labels["#moves"]
+    assert labels["#lag"].endswith("2 min, 2026-11-15 06:00:00Z, sampled.")
+    assert window.text("#topic option:first-child") == "all 16 partitions (inferred)"
+    for listed in ("#listed", "#listed-members"):
+        if listed == "#listed-members":
+            window.at("#who summary").click()
+            window.at("#members tbody tr").first.wait_for()
+        assert window.at(f"{listed} abbr.mark").text_content() == "in"
+
+
+_MARKED = re.compile(r"(?P<many>[\d,]+) rebalances \(\w+\), [^(]*\((?P<marks>[^)]*)\): ")
 
 
 def _heaps(window: Opened, canvas: str) -> list[tuple[int, str]]:
     """Of places of a chart with several rebalances each: how many, and what they are known by."""
     told = (window.pointed(canvas, point) for point in window.grid(canvas, 160, 1))
-    lines = [tip.splitlines()[0] for tip in told if "rebalances, " in tip.splitlines()[0]]
+    lines = [tip.splitlines()[0] for tip in told if " rebalances (" in tip.splitlines()[0]]
     found = [_MARKED.match(line) for line in lines]
     assert None not in found, lines
     return [(int(one["many"].replace(",", "")), one["marks"]) for one in found if one is not None]
@@ -193,7 +269,8 @@ ZOOMS: Sequence[tuple[str, Callable[[Opened], None], float]] = (
     ("button", lambda window: window.at("#zoom-in").click(), 0.5),
     ("key", lambda window: window.at("#was").press("+"), 0.5),
     ("key on the other", lambda window: window.at("#would").press("+"), 0.5),
-    ("wheel", lambda window: _wheel(window, -100), 0.8),
+    ("Ctrl and wheel", lambda window: _wheel(window, -100, "Control"), 0.8),
+    ("Command and wheel", lambda window: _wheel(window, -100, "Meta"), 0.8),
     ("drag", lambda window: _drag(window, 0.4, 0.6), 0.25),
 )
 
@@ -222,11 +299,15 @@ def _images(window: Opened) -> list[str]:
     return [window.image("#was"), window.image("#would")]
 
 
-def _wheel(window: Opened, by: int) -> None:
+def _wheel(window: Opened, by: int, key: str | None = None) -> None:
     box = window.box("#was")
     window.pointed("#was", (box["width"] / 2, box["height"] / 2))
+    if key is not None:
+        window.page.keyboard.down(key)
     window.page.mouse.wheel(0, by)
     window.settle()
+    if key is not None:
+        window.page.keyboard.up(key)
 
 
 def _drag(window: Opened, begin: float, end: float) -> None:
@@ -276,14 +357,28 @@ def test_two_steps_within_one_frame_are_both_told(report: Opener) -> None:
     assert abs((closer[1] - closer[0]) - (end - begin) / 4) <= timedelta(seconds=1)
 
 
-def test_the_wheel_scrolls_the_page_where_there_is_nothing_to_zoom_out_to(report: Opener) -> None:
+def test_the_wheel_alone_scrolls_the_page(report: Opener) -> None:
     window = report(size=(1280, 600))
     window.open("orders-app")
     window.at("#was").scroll_into_view_if_needed()
-    before, whole = window.page.evaluate("scrollY"), window.shown()
+    window.at("#zoom-in").click()
+    before, zoomed = window.page.evaluate("scrollY"), window.shown()
     _wheel(window, 200)
     window.page.wait_for_function("(before) => scrollY > before", arg=before)
+    lower = window.page.evaluate("scrollY")
+    _wheel(window, -150)
+    window.page.wait_for_function("(lower) => scrollY < lower", arg=lower)
+    assert window.shown() == zoomed
+
+
+def test_zooming_out_of_the_whole_by_wheel_leaves_the_page_as_it_is(report: Opener) -> None:
+    window = report(size=(1280, 600))
+    window.open("orders-app")
+    window.at("#was").scroll_into_view_if_needed()
+    before, whole = window.page.evaluate("[scrollY, devicePixelRatio]"), window.shown()
+    _wheel(window, 200, "Control")
     assert window.shown() == whole
+    assert window.page.evaluate("[scrollY, devicePixelRatio]") == before
 
 
 def test_all_policies_are_compared(report: Opener, tables: Callable[[str], Gold]) -> None:
@@ -306,6 +401,18 @@ def test_all_policies_are_compared(report: Opener, tables: Callable[[str], Gold]
     assert [row[0] for row in cells if "advised" in row[0]] == [
         "cooperative-sticky, static 45s advised"
     ]
+
+
+def test_policies_that_followed_each_other_are_told_with_arrows(report: Opener) -> None:
+    window = report("changing")
+    window.open("moving")
+    assert window.text("#was-title").startswith("As it was, range → sticky: 13 rebalances")
+    used = window.at("#policies th:has(.tag.in-use) bdi")
+    assert used.all_text_contents() == ["range → sticky"]
+    window.at("#back").click()
+    window.open("settled")
+    assert "should keep what it has (cooperative-sticky, eager)" in window.text("#no-would")
+    assert window.text("#was-title").startswith("As it was, range → cooperative-sticky, eager: ")
 
 
 def test_every_rebalance_is_listed_with_its_cause_and_mark(
@@ -346,12 +453,12 @@ def test_rebalances_are_paged_by_fifty(report: Opener, tables: Callable[[str], G
     assert many > 100
     window.open(group)
     assert window.at("#rebalances tbody tr").count() == 50
-    assert window.text("#listed") == f"1 to 50 of {many:,} rebalances"
+    assert window.text("#listed") == f"1 to 50 of {many:,} rebalances in"
     assert window.at("#previous").is_disabled()
     window.at("#next").click()
-    assert window.text("#listed") == f"51 to 100 of {many:,} rebalances"
+    assert window.text("#listed") == f"51 to 100 of {many:,} rebalances in"
     window.at("#previous").click()
-    assert window.text("#listed") == f"1 to 50 of {many:,} rebalances"
+    assert window.text("#listed") == f"1 to 50 of {many:,} rebalances in"
 
 
 def test_lag_is_drawn_in_seconds_or_it_is_said_why_not(report: Opener) -> None:

@@ -94,6 +94,31 @@ def test_a_hostile_group_is_shown_as_it_is_called(
     _nothing_got_in(window.page.evaluate(_INJECTED))
 
 
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_group_is_linked_to_by_its_name(name: str, report: Opener) -> None:
+    window = report("hostile")
+    encoded = window.page.evaluate("encodeURIComponent", name)
+    window.page.goto(f"{window.address}#g={encoded}")
+    window.at("#group").wait_for(state="visible")
+    assert window.text("#group h2") == name
+    window.at("#back").click()
+    window.at("#list").wait_for(state="visible")
+    place = window.rows().index(name)
+    link = window.at("#groups tbody tr").nth(place).locator("a").get_attribute("href")
+    assert link == f"#g={encoded}"
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_link_to_a_hostile_name_that_is_not_there_names_it(name: str, report: Opener) -> None:
+    window = report()
+    encoded = window.page.evaluate("encodeURIComponent", name)
+    window.page.goto(f"{window.address}#g={encoded}")
+    window.at("#trouble").wait_for(state="visible")
+    assert f"does not have: {name}. " in window.text("#trouble")
+    assert window.at("#trouble bdi").text_content() == name
+    _nothing_got_in(window.page.evaluate(_INJECTED))
+
+
 def test_hostile_text_in_what_could_not_be_read_is_text(report: Opener) -> None:
     said = report("hostile").text("#unread")
     assert SCRIPT in said
@@ -137,7 +162,7 @@ _INJECTED = """() => ({
   scripts: [...document.querySelectorAll('script')]
     .filter((one) => one.type !== 'text/plain').length,
   links: [...document.querySelectorAll('a')]
-    .map((one) => one.getAttribute('href')).filter((one) => !/^#(g=\\d+)?$/.test(one)),
+    .map((one) => one.getAttribute('href')).filter((one) => !/^#(g=[\\w.!~*'()%-]*)?$/.test(one)),
 })"""
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import threading
 import webbrowser
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +30,7 @@ from rota.tables import ADVICE
 
 pytest.importorskip("pyarrow")
 
-from tests.gold_tables import HOSTILE, SCRIPT, Run, hostile, large, nothing, small
+from tests.gold_tables import HOSTILE, SCRIPT, Run, changing, hostile, large, nothing, small
 
 Told = Callable[..., tuple[int, str, str]]
 
@@ -110,18 +114,19 @@ counts are inferred from the journal, or sampled where that is said; how causes
   are known is counted below; what a change saves is replayed: the same history
   under the other policy
 
-evidence: 435 records from 2026-11-15 06:00:00Z to 2026-11-15 12:00:20Z; 300
-  commits, 44 generations, 44 rebalances
+evidence: 435 records (stated) from 2026-11-15 06:00:00Z to 2026-11-15
+  12:00:20Z; 300 commits (stated and sampled), 44 generations (stated and
+  sampled), 44 rebalances (inferred and sampled)
 sampled: 3 groups in 120 rounds, every 30 s. A rebalance between two samples
   that ended where it began is not seen; several are told of as one
 gap: no samples from 2026-11-15 06:01:00Z to 2026-11-15 06:02:00Z: the broker
   did not answer
-the journal is compacted: of 1 group the beginning is missing; what is told of
-  them is complete from their first entry on
+the journal is compacted: of 1 group the beginning is missing (inferred); what
+  is told of them is complete from their first entry on
 causes: 3 stated by the broker's log, 20 inferred from the journal, 1 seen in
   samples, 20 unknown
-lag: between 300 samples of log ends
-not read: 3 records of a version that is not known
+lag: between 300 samples of log ends (sampled)
+not read: 3 records of a version that is not known (stated)
           __consumer_offsets-1 offset 7: version 9
 
 report: out/report.html
@@ -227,6 +232,61 @@ def test_the_page_goes_where_it_is_told_to(here: Path, told: Told) -> None:
     assert not (here / "out" / "report.html").exists()
 
 
+ROTA = f"{shlex.quote(sys.executable)} -m rota report out"
+
+
+def _shell(words: str) -> subprocess.CompletedProcess[str]:
+    """What comes of a line in bash, run in the current folder."""
+    return subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=True)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="these are lines of bash's")
+@pytest.mark.parametrize(
+    ("words", "beside"),
+    [
+        ("{rota} --out /dev/stdout | cat > page.html", "stderr"),
+        ("{rota} --out /dev/stdout > page.html", "stderr"),
+        ("{rota} --out /dev/fd/1 > page.html", "stderr"),
+        ("{rota} --out >(cat > page.html); wait $!", "stdout"),
+        ("{rota} --out /dev/fd/7 7> page.html", "stdout"),
+        ("{rota} --out /dev/fd/7 7> >(cat > page.html); wait $!", "stdout"),
+        ("{rota} --out /dev/stderr 2> page.html", "stdout"),
+    ],
+)
+def test_the_page_goes_into_what_a_shell_has_opened(here: Path, words: str, beside: str) -> None:
+    small(here / "out")
+    done = _shell(words.format(rota=ROTA))
+    page = (here / "page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert page.endswith("</html>\n")
+    printed = {"stdout": done.stdout, "stderr": done.stderr}
+    assert printed.pop(beside).startswith("orders-app: 28 rebalances in 6 h")
+    assert list(printed.values()) == [""]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="these are lines of bash's")
+def test_a_page_is_added_to_what_a_shell_has_written_before(here: Path) -> None:
+    small(here / "out")
+    _shell(f"(echo before; {ROTA} --out /dev/stdout; echo after) >> all.html 2> told")
+    lines = (here / "all.html").read_text(encoding="utf-8").splitlines()
+    assert (lines[0], lines[1], lines[-2:]) == (
+        "before",
+        "<!DOCTYPE html>",
+        ["</html>", "after"],
+    )
+    json_too = _shell(f"{ROTA} --json --out /dev/stdout > page.html")
+    assert json.loads(json_too.stderr)["page"] == "/dev/stdout"
+
+
+def test_a_descriptor_that_is_not_open_is_named(here: Path, told: Told) -> None:
+    small(here / "out")
+    assert told("out", "--out", "/dev/fd/987654") == (
+        3,
+        "",
+        "rota: /dev/fd/987654: Bad file descriptor\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("made", "read"),
     [
@@ -245,14 +305,24 @@ def test_the_folder_need_not_be_said(here: Path, told: Told, made: list[str], re
 
 
 def test_only_groups_that_are_wanted(here: Path, told: Told) -> None:
-    small(here / "out", Run(polled=True))
+    denied = ("groups and topics without permission", 2, ["orders-app: not yours", "secret: no"])
+    small(here / "out", Run(polled=True, unread=[denied]))
     code, out, _ = told("out", "--group", "bill*", "--out", "page.html")
     assert code == 0
     assert out.startswith("billing: 2 rebalances")
-    assert "orders-app" not in out
     page = (here / "page.html").read_text(encoding="utf-8")
+    shown = (out, page, *_unpacked(page), told("out", "--group", "bill*", "--json")[1])
+    others = ("orders-app", "audit", "connect-sink", "quiet", "secret")
     assert "billing" in page
-    assert "orders-app" not in page
+    assert "groups and topics without permission" in page
+    assert not [name for name in others for text in shown if name in text]
+    assert all("secret: no" in text for text in (told("out")[1], told("out", "--json")[1]))
+
+
+def _unpacked(page: str) -> list[str]:
+    """The data of a page's groups."""
+    blobs = re.findall(r'<script type="text/plain" id="data-\d+">(.*?)</script>', page)
+    return [zlib.decompress(base64.b64decode(blob)).decode() for blob in blobs]
 
 
 def test_a_page_of_some_groups_does_not_take_the_place_of_that_of_all(
@@ -264,7 +334,10 @@ def test_a_page_of_some_groups_does_not_take_the_place_of_that_of_all(
     code, out, _ = told("out", "--group", "quiet")
     assert code == 0
     assert "report: out/report-selected.html\n" in out
-    assert "shown: 1 of 6 groups; what was read is told of all of them, causes of these\n" in out
+    assert (
+        "shown: 1 of 6 groups; what was read is counted for all of them, without examples "
+        "that may name others; causes are of these "
+    ) in " ".join(out.split())
     assert (here / "out" / "report.html").read_bytes() == whole
 
 
@@ -299,7 +372,7 @@ def test_names_in_the_lines_of_following_do_not_move_the_cursor() -> None:
 
 GROUP_KEYS = [
     *(column.name for column in ADVICE.columns),
-    *("first_line", "mark", "causes", "lag", "status"),
+    *("policies_used", "first_line", "mark", "marks", "causes", "lag", "status"),
 ]
 
 
@@ -310,8 +383,8 @@ def test_json_has_what_is_printed_and_more(here: Path, told: Told) -> None:
     found = json.loads(out)
     assert list(found) == [
         *("out", "page", "demo", "cluster", "window", "shown", "records", "commits"),
-        *("generations", "rebalances", "lines", "samples", "polled", "groups", "causes"),
-        *("complete_from", "commits_complete_from", "not_read"),
+        *("generations", "rebalances", "lines", "samples", "marks", "polled", "groups"),
+        *("causes", "complete_from", "commits_complete_from", "not_read"),
     ]
     assert found["out"] == str(here / "out")
     assert found["page"] == str(here / "out" / "report.html")
@@ -345,10 +418,111 @@ def test_json_has_what_is_printed_and_more(here: Path, told: Told) -> None:
     assert sum(cause["rebalances"] for cause in found["causes"]) == found["rebalances"] == 44
 
 
+def test_json_has_the_mark_of_every_number(here: Path, told: Told) -> None:
+    small(here / "out", Run(polled=True, unread=[UNREAD]))
+    _, out, _ = told("out", "--json")
+    found = json.loads(out)
+    groups = {group["group"]: group for group in found["groups"]}
+    counts = ("damage", "rebalances", "moved", "moved_min", "stopped")
+    after = ("rebalances_after", "moved_after", "stopped_after")
+    for name, of_counts, of_after in (
+        ("orders-app", "inferred", "replayed"),
+        ("audit", "sampled", "replayed"),
+        ("billing", "inferred", "inferred"),
+    ):
+        group = groups[name]
+        assert group["marks"] == {
+            **dict.fromkeys(counts, of_counts),
+            **dict.fromkeys(after, of_after),
+            "causes": [cause["evidence"] for cause in group["causes"]],
+            "lag": "sampled",
+            "status": "sampled",
+        }
+    assert set(groups["orders-app"]["marks"]["causes"]) == {"stated", "inferred"}
+    connect = groups["connect-sink"]
+    assert {name for name, mark in connect["marks"].items() if mark is None} == {
+        *("moved", "moved_min", "stopped", "moved_after", "stopped_after", "lag", "status")
+    }
+    for group in groups.values():
+        numbers = {name for name, value in group.items() if isinstance(value, int | float)}
+        assert numbers <= set(group["marks"])
+    assert found["marks"] == {
+        "records": ["stated"],
+        "commits": ["stated", "sampled"],
+        "generations": ["stated", "sampled"],
+        "rebalances": ["inferred", "sampled"],
+        "lines": ["stated"],
+        "samples": ["sampled"],
+        "not_read": ["stated"],
+    }
+    numbers = {name for name, value in found.items() if type(value) is int}
+    assert numbers <= set(found["marks"])
+
+
+def test_policies_that_followed_each_other_are_told_with_arrows(here: Path, told: Told) -> None:
+    changing(here / "out")
+    _, out, _ = told("out")
+    said = " ".join(out.split())
+    assert "change range → sticky to sticky, static 45s: saves " in said
+    assert " keep cooperative-sticky, eager " in said
+    assert ", then " not in out
+    _, out, _ = told("out", "--json")
+    used = {group["group"]: group["policies_used"] for group in json.loads(out)["groups"]}
+    assert used == {
+        "moving": ["range", "sticky"],
+        "settled": ["range", "cooperative-sticky, eager"],
+    }
+
+
 def test_hostile_names_are_whole_in_json(here: Path, told: Told) -> None:
     hostile(here / "out")
     _, out, _ = told("out", "--json")
     assert {group["group"] for group in json.loads(out)["groups"]} == set(HOSTILE)
+
+
+SLOW = (
+    "reading the tables of out ...",
+    "finding what they tell ...",
+    "writing out/report.html: 6 groups ...",
+)
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2, None])
+def test_what_takes_long_is_said_beside_the_output(
+    here: Path, told: Told, monkeypatch: pytest.MonkeyPatch, slow: int | None
+) -> None:
+    """From the slow part on; each part is made to wait until it has been told of."""
+    from rota.cli import bootstrap, progress, telling
+    from rota.report import gold, page
+
+    said = threading.Event()
+    say = bootstrap.say
+
+    def heard(text: str) -> None:
+        say(text)
+        said.set()
+
+    def waiting(work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            assert said.wait(30)
+            return work(*given)
+
+        return run
+
+    monkeypatch.setattr(progress, "say", heard)
+    monkeypatch.setattr(progress, "SOON", 60.0 if slow is None else 0.2)
+    parts = ((gold, "read"), (telling, "tell"), (page, "write"))
+    for module, name in () if slow is None else parts[slow : slow + 1]:
+        monkeypatch.setattr(module, name, waiting(getattr(module, name)))
+    small(here / "out")
+    code, out, err = told("out", "--json")
+    assert code == 0
+    assert len(json.loads(out)["groups"]) == 6
+    if slow is None:
+        assert err == ""
+    else:
+        expected = [f"rota: {line}" for line in SLOW[slow:]]
+        assert err.splitlines()[-len(expected) :] == expected
 
 
 def test_a_folder_without_tables(here: Path, told: Told) -> None:

@@ -16,6 +16,7 @@ from html.parser import HTMLParser
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -252,7 +253,9 @@ def test_the_list_has_every_group_in_its_order_with_its_numbers(either: Made) ->
     rows = [one["data-group"] for one in reader.all("tr") if "data-group" in one]
     assert rows == [group.name for group in told.groups]
     links = [one["href"] for one in reader.all("a") if (one["href"] or "").startswith("#g=")]
-    assert links == ["#g=0", *(f"#g={place}" for place in range(len(told.groups)))]
+    names = [unquote((one or "").removeprefix("#g=")) for one in links]
+    assert names == [told.groups[0].name, *(group.name for group in told.groups)]
+    assert all(re.fullmatch(r"#g=[\w.!~*'()%-]*", one or "", re.ASCII) for one in links)
     values = [one["value"] for one in reader.all("data")]
     for place, group in enumerate(told.groups):
         counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moved_min)
@@ -341,7 +344,7 @@ BREAKERS = (
 def test_a_name_cannot_break_out(name: str, small: Made) -> None:
     told, tables, harmless = small
     evil = replace(told.groups[0], name=name, headline=f"{name}: 2 rebalances.", policy=name)
-    evidence = replace(told.evidence, unread=((name, 3, (name,)),))
+    evidence = replace(told.evidence, unread=((name, 3, (name,)), told.evidence.unread[1]))
     text = page.page(
         replace(told, out=name, groups=(evil, *told.groups[1:]), evidence=evidence),
         tables,
@@ -357,7 +360,7 @@ def test_a_name_cannot_break_out(name: str, small: Made) -> None:
     assert head["line"] == evil.first_line
     shown = Reader(text).text
     assert evil.first_line in shown
-    assert f"3 {name}" in shown
+    assert f"3 st {name}" in shown
 
 
 def test_names_that_run_the_other_way_are_kept_to_themselves(hostile: Made) -> None:
@@ -370,14 +373,17 @@ def test_names_that_run_the_other_way_are_kept_to_themselves(hostile: Made) -> N
 def test_what_could_not_be_read_is_counted(small: Made) -> None:
     _, _, text = small
     shown = Reader(text).text
-    assert "Not read: 1,237" in shown
-    assert "3 records of a version that is not known" in shown
+    assert "Not read: 1,237 st" in shown
+    assert "3 st records of a version that is not known" in shown
     assert "partition 7, offset 12: version 99" in shown
-    assert "1,234 lines without a time" in shown
+    assert "1,234 st lines without a time" in shown
 
 
 def test_a_demo_says_so_and_nothing_else_does(small: Made, hostile: Made) -> None:
-    assert Reader(small[2]).text.count("DEMO: a simulated day, no cluster of anybody's") == 1
+    shown = Reader(small[2]).text
+    assert shown.count("DEMO: a simulated day, no cluster of anybody's") == 1
+    assert shown.count("DEMO: Rota report") == 1
+    assert f'content: "{page.DEMO}"' in script.style()
     assert "DEMO" not in Reader(hostile[2]).text
 
 

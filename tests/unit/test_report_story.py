@@ -407,8 +407,8 @@ def lines(read: Evidence, *causes: tuple[str, Mark, int]) -> list[str]:
 
 
 FIRST = (
-    "evidence: 1 record from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; 0 commits, "
-    "0 generations, 0 rebalances"
+    "evidence: 1 record (stated) from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
+    "0 commits (stated), 0 generations (stated), 0 rebalances (inferred)"
 )
 NO_CAUSES = "causes: 0 stated by the broker's log, 0 inferred from the journal, 0 unknown"
 NO_LAG = (
@@ -437,16 +437,24 @@ def test_samples_are_told_of_with_their_gaps() -> None:
     row = polled_row(["a"])
     sampled = ("left", Mark.SAMPLED, 4)
     assert lines(known(records=0, polled=row, samples=5), sampled) == [
-        "evidence: samples from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; 0 commits, "
-        "0 generations, 0 rebalances",
+        "evidence: samples from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
+        "0 commits (sampled), 0 generations (sampled), 0 rebalances (sampled)",
         "sampled: 1 group in 3 rounds, every 2.5 s. A rebalance between two samples that ended "
         "where it began is not seen; several are told of as one",
         "gap: no samples from 1970-01-01 00:00:01Z to the end: no answer",
         "gap: no samples from 1970-01-01 00:00:01Z to 1970-01-01 00:00:02Z: no answer",
         "causes: 0 stated by the broker's log, 0 inferred from the journal, 4 seen in samples, "
         "0 unknown",
-        "lag: between 5 samples of log ends",
+        "lag: between 5 samples of log ends (sampled)",
     ]
+
+
+def test_what_is_of_the_journal_and_of_samples_is_said_to_be_of_both() -> None:
+    assert lines(known(polled=polled_row(["a"])))[0] == (
+        "evidence: 1 record (stated) from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
+        "0 commits (stated and sampled), 0 generations (stated and sampled), "
+        "0 rebalances (inferred and sampled)"
+    )
 
 
 def test_what_compaction_took_is_said() -> None:
@@ -456,10 +464,10 @@ def test_what_compaction_took_is_said() -> None:
         for number in (0, 1000, 2000)
     ]
     assert lines(known(windows=windows, complete=complete))[1:3] == [
-        "the journal is compacted: of 2 groups the beginning is missing; what is told of them is "
-        "complete from their first entry on",
-        "commits: all of them are there from 2026-11-15 06:00:02Z on; before, compaction took "
-        "some, so that lag and inferred causes rest on fewer",
+        "the journal is compacted: of 2 groups the beginning is missing (inferred); what is told "
+        "of them is complete from their first entry on",
+        "commits: all of them are there from 2026-11-15 06:00:02Z on (inferred); before, "
+        "compaction took some, so that lag and inferred causes rest on fewer",
     ]
 
 
@@ -510,12 +518,13 @@ def test_what_lag_rests_on() -> None:
     asked = lookups(made=1_000, partitions=1, of_a_time_that_is_deleted=1)
     left_out = lookups(partitions_left_out=["t-1", "t-2"])
     assert lines(known(cluster=CLUSTER, lookups=asked, samples=9))[2:] == [
-        "lag: by 1,000 look-ups of ends in 1 partition, as true as the timestamps of their records",
-        "lag: 1 look-up found nothing left of that time: retention has deleted it",
+        "lag: by 1,000 look-ups of ends in 1 partition (sampled), as true as the timestamps of "
+        "their records",
+        "lag: 1 look-up found nothing left of that time (sampled): retention has deleted it",
     ]
     assert lines(known(cluster=CLUSTER, lookups=left_out))[2:] == [
         "lag: not computed; --lookups N asks a cluster for log ends, --ends FILE gives samples",
-        "lag: 2 partitions with commits not looked up: a larger --lookups N takes them in",
+        "lag: 2 partitions with commits (stated) not looked up: a larger --lookups N takes them in",
     ]
 
 

@@ -7,6 +7,7 @@ import importlib.util
 from pathlib import Path
 
 from rota.cli.bootstrap import say
+from rota.cli.progress import progress
 from rota.errors import InputError, Unreachable
 from rota.model.text import nearest
 from rota.model.topic import first_few
@@ -27,6 +28,8 @@ examples:
       and shows the page in a browser
   rota report incident --group 'billing-*' --out billing.html
       some groups only, in a page that names no others
+  rota report --out /dev/stdout | ssh host 'cat > report.html'
+      the page goes into a pipe, what is printed beside it to stderr
   rota report --json | jq '.groups[0].first_line'
 
 """
@@ -74,16 +77,16 @@ def run(args: argparse.Namespace) -> bool:
             "rota report needs Arrow: pip install 'rota[report]' ('.[report]' in a clone)"
         )
     from rota.cli import telling  # noqa: PLC0415 (other commands do without Arrow)
-    from rota.report import gold, story  # noqa: PLC0415
 
     folder = _folder(args.folder)
     name = telling.SELECTED if args.group else telling.PAGE
     page = Path(folder, name) if args.out is None else _file(args.out)
-    read = gold.read(folder)
-    told = story.tell(read, args.group)
-    if args.group and not told.groups:
-        args.error(_nobody(args.group, read.advice["group"].to_pylist()))
-    telling.show(told, read, page, as_json=args.json)
+    with progress() as begin:
+        read, story = telling.told(folder, args.group, begin)
+        if args.group and not story.groups:
+            args.error(_nobody(args.group, read.advice["group"].to_pylist()))
+        telling.write(story, read, page, begin)
+    telling.show(story, page, as_json=args.json)
     if args.open:
         _open(page)
     return False

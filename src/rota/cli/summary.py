@@ -154,9 +154,9 @@ def _advice(group: Group) -> str:
     """The verdict, and what goes with it."""
     said = [group.verdict]
     if group.verdict == CHANGE:
-        said = [f"change {group.policy_used} to {group.policy}{_saving(group)}"]
+        said = [f"change {group.used} to {group.policy}{_saving(group)}"]
     elif group.verdict == KEEP:
-        said = [f"keep {group.policy_used}"]
+        said = [f"keep {group.policies_used[-1]}"]
     if group.mark is Mark.SAMPLED:
         said.append("sampled")
     if group.status not in FINE:
@@ -176,7 +176,8 @@ def _saving(group: Group) -> str:
 
 def _unread(story: Story) -> Iterator[str]:
     for what, number, examples in story.evidence.unread:
-        yield from wrapped(f"not read: {number:,} {what}", rest="  ")
+        said = f"not read: {number:,} {what} {basis.known([Mark.STATED])}"
+        yield from wrapped(said, rest="  ")
         for example in examples[:SHOWN_EXAMPLES]:
             yield from wrapped(example, "          ", "            ")
 
@@ -198,6 +199,7 @@ def as_json(story: Story, page: Path) -> dict[str, Any]:
         "rebalances": read.rebalances,
         "lines": read.lines,
         "samples": read.samples,
+        "marks": story.marks | {"not_read": (Mark.STATED,)},
         "polled": read.polled,
         "groups": [_group(group) for group in story.groups],
         "causes": _causes(story.causes),
@@ -222,8 +224,10 @@ def _group(group: Group) -> dict[str, Any]:
         for column in ADVICE.columns
     }
     return advice | {
+        "policies_used": group.policies_used,
         "first_line": group.first_line,
         "mark": group.mark,
+        "marks": group.marks,
         "causes": _causes(group.causes),
         "lag": None if group.lag is None else asdict(group.lag),
         "status": group.status,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
-from rich.console import Console
-
 from rota.cli import summary
-from rota.cli.screen import plain
-from rota.report import gold, page
+from rota.cli.progress import Begin, progress
+from rota.cli.screen import count
+from rota.report import gold, output, page
 from rota.report.gold import Gold
 from rota.report.story import Story, tell
 
@@ -20,20 +21,39 @@ PAGE, SELECTED = "report.html", "report-selected.html"
 
 def end(out: str, *, as_json: bool, indent: int | None = 2) -> None:
     """Writes the page of a folder's tables into it, and prints the same story."""
+    path = Path(out, PAGE)
+    with progress() as begin:
+        read, story = told(out, (), begin)
+        write(story, read, path, begin)
+    show(story, path, as_json=as_json, indent=indent)
+
+
+def told(out: str, wanted: Sequence[str], begin: Begin) -> tuple[Gold, Story]:
+    """A folder's tables, and the story that they tell of the groups that are wanted.
+
+    :param begin: is told what begins
+    """
+    begin(f"reading the tables of {out}")
     read = gold.read(out)
-    show(tell(read), read, Path(out, PAGE), as_json=as_json, indent=indent)
+    begin("finding what they tell")
+    return read, tell(read, wanted)
 
 
-def show(story: Story, read: Gold, path: Path, *, as_json: bool, indent: int | None = 2) -> None:
-    """Writes the page to a file, and prints the same story.
+def write(story: Story, read: Gold, path: Path, begin: Begin) -> None:
+    """Writes the page to a file."""
+    begin(f"writing {path}: {count(len(story.groups), 'group')}")
+    page.write(story, read, path)
+
+
+def show(story: Story, path: Path, *, as_json: bool, indent: int | None = 2) -> None:
+    """Prints the story of a page that is written; to stderr, where the page itself went to stdout.
 
     :param indent: of the JSON; None: all of it is one line
     """
-    with Console(stderr=True).status(plain(f"writing {path} ...")):  # only on a terminal
-        page.write(story, read, path)
-    if as_json:
-        told = json.dumps(summary.as_json(story, path), indent=indent)
-        sys.stdout.write(f"{told}\n")
-    else:
-        summary.print_summary(story, path)
-    sys.stdout.flush()
+    with redirect_stdout(sys.stderr) if output.is_stdout(path) else nullcontext():
+        if as_json:
+            text = json.dumps(summary.as_json(story, path), indent=indent)
+            sys.stdout.write(f"{text}\n")
+        else:
+            summary.print_summary(story, path)
+        sys.stdout.flush()

@@ -99,6 +99,8 @@ class Policy:
 
 
 COOPERATIVE_STICKY = "cooperative-sticky"
+THEN = ", then "
+"""Between the names of policies that were in use one after the other."""
 
 _LABEL = re.compile(
     r"(?P<broker>KIP-848 )?(?P<strategy>.*?)(?: \((?P<solver>exact|other)\))?(?P<eager>, eager)?"
@@ -146,12 +148,12 @@ def _milliseconds(text: str | None) -> int | None:
 
 def used_label(used: Sequence[Policy]) -> str:
     """The name of what was used: all of them, the one in use last."""
-    return ", then ".join(policy.label for policy in used) or "none"
+    return THEN.join(policy.label for policy in used) or "none"
 
 
 def last_used(label: str) -> Policy:
     """What was in use at the end, by the name of what was used."""
-    return parse(label.rpartition(", then ")[2])
+    return parse(label.rpartition(THEN)[2])
 
 
 def used_by(steps: Sequence[Step], solver: str = KAFKA) -> tuple[Policy, ...]:

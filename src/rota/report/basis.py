@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rota.report.evidence import Evidence
@@ -19,7 +19,7 @@ def lines(story: Story) -> list[str]:
     if read.first is None or read.last is None:
         return [_nothing(read)]
     return [
-        _read(read, read.first, read.last),
+        _read(story, read.first, read.last),
         *_polled(read.polled),
         *_shown(read),
         *_selected(story),
@@ -34,6 +34,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def known(marks: Iterable[Mark]) -> str:
+    """How a number is known, as it stands behind it."""
+    return f"({' and '.join(marks)})"
+
+
 def _nothing(read: Evidence) -> str:
     if read.cluster is not None and not read.cluster["partitions"] and not read.complete:
         return (
@@ -42,12 +47,16 @@ def _nothing(read: Evidence) -> str:
     return "evidence: the journal is empty"
 
 
-def _read(read: Evidence, first: int, last: int) -> str:
-    what = "samples" if read.polled and not read.records else counted(read.records, "record")
+def _read(story: Story, first: int, last: int) -> str:
+    read, marks = story.evidence, story.marks
+    what = f"{counted(read.records, 'record')} {known(marks['records'])}"
+    if read.polled and not read.records:
+        what = "samples"
     return (
         f"evidence: {what} from {moment(first)} to {moment(last)}; "
-        f"{counted(read.commits, 'commit')}, {counted(read.generations, 'generation')}, "
-        f"{counted(read.rebalances, 'rebalance')}"
+        f"{counted(read.commits, 'commit')} {known(marks['commits'])}, "
+        f"{counted(read.generations, 'generation')} {known(marks['generations'])}, "
+        f"{counted(read.rebalances, 'rebalance')} {known(marks['rebalances'])}"
     )
 
 
@@ -76,7 +85,7 @@ def _selected(story: Story) -> Iterator[str]:
     if len(story.groups) < story.every:
         yield (
             f"shown: {len(story.groups):,} of {counted(story.every, 'group')}; what was read is "
-            "told of all of them, causes of these"
+            "counted for all of them, without examples that may name others; causes are of these"
         )
 
 
@@ -85,14 +94,15 @@ def _missing(read: Evidence) -> Iterator[str]:
     late = [group for group, _, whole in read.windows if not whole]
     if late:
         yield (
-            f"the journal is compacted: of {counted(len(late), 'group')} the beginning is missing; "
-            "what is told of them is complete from their first entry on"
+            f"the journal is compacted: of {counted(len(late), 'group')} the beginning is missing "
+            f"{known([Mark.INFERRED])}; what is told of them is complete from their first entry on"
         )
     edges = [at for _, offset, at in read.complete if offset]
     if edges:
         yield (
-            f"commits: all of them are there from {moment(max(edges))} on; before, compaction took "
-            "some, so that lag and inferred causes rest on fewer"
+            f"commits: all of them are there from {moment(max(edges))} on "
+            f"{known([Mark.INFERRED])}; before, compaction took some, so that lag and inferred "
+            "causes rest on fewer"
         )
 
 
@@ -121,23 +131,23 @@ def _lag(read: Evidence) -> Iterator[str]:
     if lookups is not None and lookups["made"]:
         yield (
             f"lag: by {counted(lookups['made'], 'look-up')} of ends in "
-            f"{counted(lookups['partitions'], 'partition')}, as true as the timestamps of their "
-            "records"
+            f"{counted(lookups['partitions'], 'partition')} {known([Mark.SAMPLED])}, as true as "
+            "the timestamps of their records"
         )
     elif not read.samples:
         asked = "--lookups N" if read.cluster is not None else "--bootstrap-servers"
         yield f"lag: not computed; {asked} asks a cluster for log ends, --ends FILE gives samples"
     else:
-        yield f"lag: between {counted(read.samples, 'sample')} of log ends"
+        yield f"lag: between {counted(read.samples, 'sample')} of log ends {known([Mark.SAMPLED])}"
     if lookups is None:
         return
     if lookups["of_a_time_that_is_deleted"]:
         yield (
             f"lag: {counted(lookups['of_a_time_that_is_deleted'], 'look-up')} found nothing left "
-            "of that time: retention has deleted it"
+            f"of that time {known([Mark.SAMPLED])}: retention has deleted it"
         )
     if lookups["partitions_left_out"]:
         yield (
-            f"lag: {counted(len(lookups['partitions_left_out']), 'partition')} with commits not "
-            "looked up: a larger --lookups N takes them in"
+            f"lag: {counted(len(lookups['partitions_left_out']), 'partition')} with commits "
+            f"{known([Mark.STATED])} not looked up: a larger --lookups N takes them in"
         )

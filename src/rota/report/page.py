@@ -7,7 +7,6 @@ they are escaped, in the packed data they are base64, and the script only ever s
 
 from __future__ import annotations
 
-import os
 import re
 import time
 import unicodedata
@@ -16,20 +15,25 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
+from urllib.parse import quote
 
 from rota.replay.advice import CHANGE
-from rota.report import basis, chart, script
+from rota.report import basis, chart, output, script
 from rota.report.gold import Gold
 from rota.report.moment import moment, span
 from rota.report.story import Evidence, Group, Lag, Mark, Story
 
 MEANINGS = {
-    Mark.STATED: "the broker's log says so",
+    Mark.STATED: "the broker's log says so, or an entry of the journal itself",
     Mark.INFERRED: "it follows from the journal",
     Mark.SAMPLED: "it was asked for from outside, now and then",
     Mark.REPLAYED: "it did not happen: the same history under another policy",
 }
-DEMO = "DEMO: a simulated day, no cluster of anybody's"
+TITLE = "Rota report"
+DEMO_SIGN = "DEMO:"
+DEMO = f"{DEMO_SIGN} a simulated day, no cluster of anybody's"
+"""Stands over every view of a demo, and over every page of it that is printed (page.css)."""
+BANNER = f'<aside id="demo" aria-label="Demo">{escape(DEMO)}</aside>'
 NOTHING = "No rebalance of any group in this evidence."
 COLUMNS = (
     ("name", "Group"),
@@ -44,6 +48,8 @@ COLUMNS = (
 )
 COUNTS = frozenset({"damage", "rebalances", "stopped", "moved", "needed"})
 UNKNOWN = "unknown"
+UNRESERVED = "-_.!~*'()"
+"""Signs that stand for themselves in a link, beside letters and numbers."""
 FILLERS = "\u115f\u1160\u2800\u3164\uffa0"
 """Letters and patterns that show nothing."""
 AT_ONCE = 50
@@ -64,7 +70,8 @@ def page(story: Story, gold: Gold, made_at: int) -> str:
     return Template(_skeleton()).substitute(
         policy=escape(_policy(code, style)),
         style=style,
-        demo=f'<p id="demo" role="note">{escape(DEMO)}</p>' if story.evidence.demo else "",
+        title=f"{DEMO_SIGN} {TITLE}" if story.evidence.demo else TITLE,
+        demo=BANNER if story.evidence.demo else "",
         first_line=_worst(story),
         found=_found(len(story.groups)),
         head="".join(_headings(story)),
@@ -79,27 +86,8 @@ def page(story: Story, gold: Gold, made_at: int) -> str:
 
 
 def write(story: Story, gold: Gold, path: Path) -> None:
-    """Writes the page, whole or not at all; into what is no file, like a pipe, as it comes."""
-    text = page(story, gold, int(time.time() * 1000))
-    into = path.resolve()  # a link stays one
-    try:
-        if into.exists() and not into.is_file():
-            _put(into, text, "w")
-            return
-        made = into.with_name(f".{into.name}.{os.getpid()}")
-        try:
-            _put(made, text, "x")
-            made.replace(into)
-        except BaseException:
-            made.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _put(path: Path, text: str, mode: str) -> None:
-    with path.open(mode, encoding="utf-8", errors="replace", newline="\n") as file:
-        file.write(text)
+    """Writes the page: see :func:`rota.report.output.write`."""
+    output.write(page(story, gold, int(time.time() * 1000)), path)
 
 
 def _skeleton() -> str:
@@ -126,7 +114,7 @@ def _worst(story: Story) -> str:
         known += f" Lag: {_mark(Mark.SAMPLED)} {Mark.SAMPLED}."
     return (
         f'<p id="first-line">{_sentence(worst.first_line)}</p>\n'
-        f'<p class="known">{known} <a href="#g=0">Show this group</a></p>'
+        f'<p class="known">{known} <a href="{link(worst.name)}">Show this group</a></p>'
     )
 
 
@@ -160,12 +148,20 @@ def _row(place: int, group: Group, story: Story) -> str:
     later = ' class="later"' if place >= AT_ONCE else ""
     return (
         f'<tr data-group="{escape(group.name)}"{later}><th scope="row">'
-        f'<a href="#g={place}" title="{escape(group.name)}">{_name(_visible(group.name))}</a></th>'
+        f'<a href="{link(group.name)}" title="{escape(group.name)}">'
+        f"{_name(_visible(group.name))}</a></th>"
         f"{cells}"
         f'<td class="number">{lag_cell(group.lag)}</td>'
         f'<td><span class="verdict {escape(verdict)}">{escape(group.verdict)}</span></td>'
         f"<td>{policy}</td></tr>"
     )
+
+
+def link(name: str) -> str:
+    """The address of a group's view, by its name: its place in the list is another tomorrow. As
+    ``encodeURIComponent`` writes it: nothing in it needs to be escaped between double quotes.
+    """
+    return f"#g={quote(name, safe=UNRESERVED)}"
 
 
 def _is_shared(story: Story) -> bool:
@@ -192,12 +188,12 @@ def _unread(evidence: Evidence) -> str:
     """What could not be read, counted, with examples."""
     if not evidence.unread:
         return '<p id="unread">Everything that was found could be read.</p>'
-    total = sum(count for _, count, _ in evidence.unread)
+    total, mark = sum(count for _, count, _ in evidence.unread), _mark(Mark.STATED)
     listed = "\n".join(
-        f"<li>{count:,} {_sentence(what)}{_examples(examples)}</li>"
+        f"<li>{count:,} {mark} {_sentence(what)}{_examples(examples)}</li>"
         for what, count, examples in evidence.unread
     )
-    return f'<div id="unread"><p>Not read: {total:,}</p>\n<ul>{listed}</ul></div>'
+    return f'<div id="unread"><p>Not read: {total:,} {mark}</p>\n<ul>{listed}</ul></div>'
 
 
 def _examples(examples: Iterable[str]) -> str:

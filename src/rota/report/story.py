@@ -13,6 +13,7 @@ from pyarrow import compute
 
 from rota.replay.advice import CHANGE, KEEP
 from rota.replay.dialect import LIBRARIES, UNKNOWN
+from rota.replay.policy import THEN
 from rota.report import evidence, lag
 from rota.report.evidence import Evidence
 from rota.report.gold import Gold, milliseconds
@@ -31,7 +32,7 @@ class Mark(enum.StrEnum):
     """How a number is known."""
 
     STATED = "stated"
-    """The broker's log says so."""
+    """The broker's log says so, or an entry of the journal itself."""
     INFERRED = "inferred"
     """It follows from the journal."""
     SAMPLED = "sampled"
@@ -42,6 +43,9 @@ class Mark(enum.StrEnum):
 
 Causes: TypeAlias = tuple[tuple[str, Mark, int], ...]
 """Cause, how it is known, how many rebalances; most first."""
+HAPPENED = ("damage", "rebalances", "moved", "moved_min", "stopped")
+"""Counts of what happened to a group; and of what would have happened under the best policy."""
+WOULD_HAPPEN = ("rebalances_after", "moved_after", "stopped_after")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +79,38 @@ class Group:
     """Its first record is there."""
 
     @property
+    def policies_used(self) -> tuple[str, ...]:
+        """The policies that were in use, one after the other; the last of them is in use now."""
+        return tuple(self.policy_used.split(THEN))
+
+    @property
+    def used(self) -> str:
+        """The same, as people read it: ``range → cooperative-sticky``."""
+        return " → ".join(self.policies_used)
+
+    @property
     def known_causes(self) -> dict[Mark, int]:
         """How the causes are known: of how many rebalances in which way."""
         found: dict[Mark, int] = {}
         for _, how, number in self.causes:
             found[how] = found.get(how, 0) + number
         return found
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """How each of its numbers is known, by the number's name; None: it is not known.
+
+        Those of causes are in their order, each for how many rebalances had that cause. A group
+        that keeps its policy would have had what it had.
+        """
+        would = Mark.REPLAYED if self.verdict == CHANGE else self.mark
+        counts = dict.fromkeys(HAPPENED, self.mark) | dict.fromkeys(WOULD_HAPPEN, would)
+        return {
+            **{name: None if getattr(self, name) is None else counts[name] for name in counts},
+            "causes": [how for _, how, _ in self.causes],
+            "lag": None if self.lag is None else Mark.SAMPLED,
+            "status": None if self.status is None else Mark.SAMPLED,
+        }
 
     @property
     def first_line(self) -> str:
@@ -132,6 +162,24 @@ class Story:
     causes: Causes
     """Of all these groups."""
 
+    @property
+    def marks(self) -> dict[str, tuple[Mark, ...]]:
+        """How the counts of what was read are known: entries of the journal are there to be
+        counted, rebalances follow from them; both may be sampled, or partly so.
+        """
+        read = self.evidence
+        sampled = () if read.polled is None else (Mark.SAMPLED,)
+        of_journal = bool(read.records) or not sampled
+        entries = (Mark.STATED, *sampled) if of_journal else sampled
+        return {
+            "records": (Mark.STATED,),
+            "commits": entries,
+            "generations": entries,
+            "rebalances": (Mark.INFERRED, *sampled) if of_journal else sampled,
+            "lines": (Mark.STATED,),
+            "samples": (Mark.SAMPLED,),
+        }
+
 
 def tell(gold: Gold, wanted: Sequence[str] = ()) -> Story:
     """The story of the groups whose names are like one of those wanted; of all, if none is."""
@@ -139,7 +187,9 @@ def tell(gold: Gold, wanted: Sequence[str] = ()) -> Story:
     def is_wanted(name: str) -> bool:
         return not wanted or any(name == glob or fnmatchcase(name, glob) for glob in wanted)
 
-    read = _limited(evidence.read(gold.evidence), is_wanted)
+    read = evidence.read(gold.evidence)
+    if wanted:
+        read = _limited(read, is_wanted)
     teller = _Teller(gold, read)
     rows = [row for row in gold.advice.to_pylist() if is_wanted(row["group"])]
     rows.sort(key=lambda row: (-row["damage"], row["group"]))
@@ -154,12 +204,15 @@ def tell(gold: Gold, wanted: Sequence[str] = ()) -> Story:
 
 
 def _limited(read: Evidence, is_wanted: Callable[[str], bool]) -> Evidence:
-    """The evidence without the names of other groups."""
+    """The evidence without the names of other groups, which examples of what could not be read
+    may have.
+    """
     windows = tuple(window for window in read.windows if is_wanted(window[0]))
     polled = read.polled
     if polled is not None:
         polled = polled | {"groups": sorted(filter(is_wanted, polled["groups"]))}
-    return replace(read, windows=windows, polled=polled)
+    unread = tuple((what, count, ()) for what, count, _ in read.unread)
+    return replace(read, windows=windows, polled=polled, unread=unread)
 
 
 class _Teller:

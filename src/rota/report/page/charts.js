@@ -64,7 +64,7 @@ function showCharts(chart) {
     fit();
     const merged = last - first > was.bottom - was.top;
     at('merged').textContent = merged
-      ? `${number(last - first)} partitions are more than there are lines: each line shows one of about ${number(Math.round((last - first) / (was.bottom - was.top)))}.${chart.topics.length > 1 ? ' Choose a topic to see more of it.' : ''}`
+      ? `${number(last - first)} partitions (${group.mark}) are more than there are lines: each line shows one of about ${number(Math.round((last - first) / (was.bottom - was.top)))}.${chart.topics.length > 1 ? ' Choose a topic to see more of it.' : ''}`
       : '';
   }
 
@@ -92,7 +92,7 @@ async function rehearse() {
 }
 
 function noAdvice(group) {
-  if (group.verdict === 'keep') return `This group should keep what it has (${group.used}): nothing that would be much better was found.`;
+  if (group.verdict === 'keep') return `This group should keep what it has (${group.now}): nothing that would be much better was found.`;
   return 'What would have been better cannot be told of this group.';
 }
 
@@ -109,7 +109,7 @@ function lagChart({ lag }, view) {
 
 function fillTopics(chart, choose) {
   const list = at('topic');
-  const options = [['', `all ${counted(chart.rowTopic.length, 'partition')}`]];
+  const options = [['', `all ${counted(chart.rowTopic.length, 'partition')} (${chart.group.mark})`]];
   chart.topics.forEach((topic, place) => options.push([String(place), shortened(topic, 60)]));
   list.replaceChildren(...options.map(([value, text]) => element('option', { value }, text)));
   list.hidden = at('topic-label').hidden = chart.topics.length < 2;
@@ -124,25 +124,26 @@ function describe(chart, { would, moves, lag }) {
   const hint = 'The table of rebalances below has every one.';
   at('was').setAttribute('aria-label',
     `Who owned ${rows} as it was, ${time}: ${counted(members.length, 'member')}, ` +
-    `${counted(rebalances.at.length, 'rebalance')} (${tally(rebalances.cause)}). ${hint}`);
+    `${counted(rebalances.at.length, 'rebalance')} (${tally(rebalances.cause)}), ${group.mark}; ` +
+    `causes: ${tally(rebalances.evidence)}. ${hint}`);
   at('was-title').replaceChildren(
     'As it was, ', isolated(group.used), `: ${counted(rebalances.at.length, 'rebalance')} `, marked(group.mark));
   at('would-title').replaceChildren('As it would have been');
   if (would) {
     at('would').setAttribute('aria-label',
       `Who would have owned ${rows} under ${group.policy}, ${time}: ` +
-      `${counted(replayed.at.length, 'rebalance')} (${tally(replayed.cause)}).`);
+      `${counted(replayed.at.length, 'rebalance')} (${tally(replayed.cause)}), replayed.`);
     at('would-title').append(
       ', ', isolated(group.policy), `: ${counted(replayed.at.length, 'rebalance')} `, marked('replayed'));
   }
   at('moves-title').replaceChildren(
     'Moved (bar) against the fewest (tick), by rebalance ', marked(group.mark));
   at('moves').setAttribute('aria-label',
-    `Partitions moved at each rebalance: ${number(group.moved)} in all, ${number(group.needed)} needed. ${hint}`);
+    `Partitions moved at each rebalance: ${number(group.moved)} in all, ${number(group.needed)} needed, ${group.mark}. ${hint}`);
   if (lag) {
     const [seconds, records, when] = group.most_lag || [null, Math.max(...chart.lag.records), chart.begin];
     at('lag').setAttribute('aria-label',
-      `Lag over time: the most was ${seconds === null ? counted(records, 'record') : duration(seconds * SECOND)}, ${moment(when)}.`);
+      `Lag over time: the most was ${seconds === null ? counted(records, 'record') : duration(seconds * SECOND)}, ${moment(when)}, sampled.`);
   }
   const causes = [...new Set([...rebalances.cause, ...(replayed ? replayed.cause : [])])];
   at('causes').replaceChildren(...causes.map((cause) => {
@@ -161,10 +162,10 @@ function tip({ chart, was, would, lag, cursor, plot }) {
   const near = (4 / (plot.right - plot.left)) * plot.view.width;
   const first = cursor.exact ? cursor.exact.place : placeOf(nearby.at, time - near);
   const end = cursor.exact ? first + 1 : placeOf(nearby.at, time + near);
-  if (end > first) lines.push(rebalancesTip(nearby, first, end, plot === would));
+  if (end > first) lines.push(rebalancesTip(nearby, first, end, plot === would ? 'replayed' : chart.group.mark));
   if (row !== null) {
     const name = `${chart.topics[chart.rowTopic[row]]}-${chart.rowPartition[row]}`;
-    lines.push(`${name}, ${moment(time)}: ${ownerTip(chart, was, row, time)}`);
+    lines.push(`${name}, ${moment(time)}: ${ownerTip(chart, was, row, time)} (${chart.group.mark})`);
     if (would) lines.push(`under ${chart.group.policy}: ${ownerTip(chart, would, row, time)} (replayed)`);
   }
   if (plot === lag) {
@@ -184,7 +185,8 @@ function ownerTip(chart, plot, row, time) {
   return `member ${member.rank + 1}, ${member.client} at ${member.host}${fixed}, from ${moment(plot.bands.since[place])} to ${until}`;
 }
 
-function rebalancesTip(rebalances, first, end, isReplayed) {
+// Counts have the mark of their group, or are replayed; causes have each its own.
+function rebalancesTip(rebalances, first, end, mark) {
   const sum = (name) => {
     let total = 0;
     for (let place = first; place < end; place++) {
@@ -196,14 +198,14 @@ function rebalancesTip(rebalances, first, end, isReplayed) {
   const cost = `moved ${sum('moved')}, needed ${sum('needed')}, stopped ${sum('stopped')}`;
   if (end - first > 1) {
     const causes = tally(rebalances.cause.slice(first, end));
-    const known = isReplayed ? 'replayed' : tally(rebalances.evidence.slice(first, end));
+    const known = rebalances.evidence ? tally(rebalances.evidence.slice(first, end)) : mark;
     const time = stretch(rebalances.at[first], rebalances.at[end - 1]);
-    return `${number(end - first)} rebalances, ${time} (${known}), ${causes}: ${cost}`;
+    return `${number(end - first)} rebalances (${mark}), ${time}, ${causes} (${known}): ${cost} (${mark})`;
   }
   const time = moment(rebalances.at[first]);
-  if (isReplayed) return `Rebalance ${time} (replayed), ${rebalances.cause[first]}: ${cost}`;
+  if (!rebalances.evidence) return `Rebalance ${time} (${mark}), ${rebalances.cause[first]}: ${cost} (${mark})`;
   const took = rebalances.took[first];
   const members = `members ${number(rebalances.before[first])} to ${number(rebalances.after[first])}`;
-  const length = took === null ? '' : `, took ${duration(took)}`;
-  return `Rebalance ${time}, ${causeOf(rebalances, first)} (${rebalances.evidence[first]}): ${cost}; ${members}${length}. ${shortened(rebalances.reason[first], 240)}`;
+  const length = took === null ? '' : `; took ${duration(took)} (stated)`;
+  return `Rebalance ${time}, ${causeOf(rebalances, first)} (${rebalances.evidence[first]}): ${cost}; ${members} (${mark})${length}. ${shortened(rebalances.reason[first], 240)}`;
 }

@@ -104,11 +104,11 @@ function controls({ view, cursor, again, say, was, would }) {
     again(false);
   }
 
+  // The wheel alone is the page's, and scrolls it.
   function wheeled(plot, event) {
-    const out = event.deltaY > 0;
-    if (event.deltaY === 0 || (out && view.isWhole)) return;
+    if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
-    view.zoom(out ? 1.25 : 0.8, plot.time(event.offsetX));
+    if (event.deltaY !== 0) view.zoom(event.deltaY > 0 ? 1.25 : 0.8, plot.time(event.offsetX));
   }
 
   return (plot) => {

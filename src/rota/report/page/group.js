@@ -37,14 +37,15 @@ function afterwards(work) {
 }
 
 // A table of which fifty rows are shown at a time.
-function paged({ table, many, noun, row, previous, next, listed }) {
+function paged({ table, many, noun, mark, row, previous, next, listed }) {
   function show(begin) {
     const first = Math.max(Math.min(begin, many - 1), 0);
     const last = Math.min(first + PAGE, many);
     const rows = [];
     for (let place = first; place < last; place++) rows.push(row(place));
     at(table).tBodies[0].replaceChildren(...rows);
-    at(listed).textContent = many ? `${number(first + 1)} to ${number(last)} of ${counted(many, noun)}` : 'none';
+    at(listed).replaceChildren(
+      many ? `${number(first + 1)} to ${number(last)} of ${counted(many, noun)} ` : 'none ', marked(mark));
     at(previous).disabled = first === 0;
     at(next).disabled = last >= many;
     at(previous).onclick = () => show(first - PAGE);
@@ -67,7 +68,8 @@ function fillKnown(group) {
   if (group.status) told.push(`Status at the end: ${group.status} `, marked('sampled'), '. ');
   if (group.complete_from !== null) {
     const whole = group.whole ? 'Its first record is there' : 'Its beginning is missing: it is complete';
-    told.push(`${whole}${group.whole ? ',' : ' from'} ${moment(group.complete_from)}${group.whole ? '' : ' on'}.`);
+    told.push(`${whole}${group.whole ? ',' : ' from'} ${moment(group.complete_from)}${group.whole ? '' : ' on'} `);
+    told.push(marked(group.whole ? 'stated' : 'inferred'), '.');
   }
   at('group-known').replaceChildren(...told);
 }
@@ -94,7 +96,7 @@ function fillPolicies({ group, policies }) {
     const advised = group.verdict === 'change' && policy === group.policy;
     const kind = used ? group.mark : 'replayed';
     const tags = [used && 'in use', advised && 'advised'].filter(Boolean);
-    const name = element('th', { scope: 'row' }, isolated(policy));
+    const name = element('th', { scope: 'row' }, isolated(used ? group.used : policy));
     for (const tag of tags) name.append(' ', element('span', { class: `tag ${tag.replace(' ', '-')}` }, tag));
     const numbers = [rebalances, stopped, moved, needed, idle, spread];
     return element('tr', tags.length ? { class: 'chosen' } : null, name, ...numbers.map((one) => numberCell(one, kind)));
@@ -104,7 +106,7 @@ function fillPolicies({ group, policies }) {
   instead(at('policies'), at('no-policies'), rows.length ? null : none);
 }
 
-function fillMembers({ members }) {
+function fillMembers({ group, members }) {
   const ids = new Map(members.map((member) => [member.id, member]));
   const ranked = [...ids.values()].sort((one, other) => one.rank - other.rank);
   const row = (place) => {
@@ -114,7 +116,7 @@ function fillMembers({ members }) {
     return element('tr', null, element('td', null, sign), ...names.map((name) => element('td', null, isolated(name))));
   };
   paged({
-    table: 'members', many: ranked.length, noun: 'member', row,
+    table: 'members', many: ranked.length, noun: 'member', mark: group.mark, row,
     previous: 'previous-members', next: 'next-members', listed: 'listed-members' });
 }
 
@@ -158,6 +160,6 @@ function fillRebalances({ group, rebalances }) {
     heading.replaceChildren(heading.textContent.split(' ')[0], ' ', marked(group.mark));
   }
   paged({
-    table: 'rebalances', many: rebalances.at.length, noun: 'rebalance', row,
+    table: 'rebalances', many: rebalances.at.length, noun: 'rebalance', mark: group.mark, row,
     previous: 'previous', next: 'next', listed: 'listed' });
 }

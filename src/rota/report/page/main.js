@@ -1,6 +1,26 @@
-// Which view is shown: the address says it, so that a group can be linked to and gone back from.
+// Which view is shown: the address says it by the group's name, so that a group can be linked to and
+// gone back from.
 const TITLE = document.title;
+const [SIGN, NAME] = at('demo') ? ['DEMO: ', TITLE.replace('DEMO: ', '')] : ['', TITLE];
+const LINK = '#g=';
 let shown = null, opened = null, left = 0;
+
+// The name in an address; null: it names no group.
+function nameIn(hash) {
+  if (!hash.startsWith(LINK)) return null;
+  const name = hash.slice(LINK.length);
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
+}
+
+// Each group's link in the list, and its place among the packed data, by its name.
+const places = new Map([...at('groups').tBodies[0].rows].map((row, place) => {
+  const link = row.querySelector('a');
+  return [nameIn(link.getAttribute('href')), { link, place }];
+}));
 
 // Who points at a group's link, or comes to it by keys, is about to open it: meanwhile its data is
 // unpacked. Links that are only passed by are not.
@@ -9,8 +29,9 @@ let ready = null, dwelling = null;
 
 function foresee(event) {
   clearTimeout(dwelling);
-  const link = event.target.closest('a[href^="#g="]');
-  if (link) dwelling = setTimeout(() => chartOf(Number(link.hash.slice(3))).catch(() => {}), DWELL);
+  const link = event.target.closest('a');
+  const found = link && places.get(nameIn(link.getAttribute('href')));
+  if (found) dwelling = setTimeout(() => chartOf(found.place).catch(() => {}), DWELL);
 }
 
 function chartOf(place) {
@@ -20,27 +41,29 @@ function chartOf(place) {
   return ready.chart;
 }
 
-async function open(place) {
-  if (!at(`data-${place}`)) return close();
-  const wanted = shown = { place };
-  const chart = await chartOf(place).catch(refused);
-  if (!chart || shown !== wanted) return undefined;
+async function open(found) {
+  const wanted = shown = { link: found.link };
+  const chart = await chartOf(found.place).catch(refused);
+  if (!chart || shown !== wanted) return;
   if (!at('list').hidden) left = window.scrollY;
-  at('trouble').hidden = true;
   at('list').hidden = true;
   at('group').hidden = false;
-  document.title = `${visible(chart.group.name)} - ${TITLE}`;
+  document.title = `${SIGN}${visible(chart.group.name)} - ${NAME}`;
   opened = showGroup(chart);
   window.scrollTo(0, 0);
   at('group-name').focus({ preventScroll: true });
-  return undefined;
 }
 
 // A browser without DecompressionStream cannot unpack a group, and the reader must know why.
 function refused(error) {
   ready = null;
-  instead(at('group'), at('trouble'), `This browser could not unpack the group: ${error.message}. Browsers of 2023 and newer can.`);
   close();
+  complain(`This browser could not unpack the group: ${error.message}. Browsers of 2023 and newer can.`);
+}
+
+function complain(...parts) {
+  at('trouble').replaceChildren(...parts);
+  at('trouble').hidden = !parts.length;
 }
 
 function close() {
@@ -51,14 +74,18 @@ function close() {
   document.title = TITLE;
   if (!last) return;
   window.scrollTo(0, left);
-  const link = document.querySelector(`#groups a[href="#g=${last.place}"]`);
-  (link || at('search')).focus({ preventScroll: true });
+  (last.link.isConnected ? last.link : at('search')).focus({ preventScroll: true });
 }
 
 function route() {
-  const found = /^#g=(\d+)$/.exec(location.hash);
-  if (found) open(Number(found[1]));
-  else close();
+  const name = nameIn(location.hash);
+  const found = places.get(name);
+  complain();
+  if (found) { open(found); return; }
+  close();
+  if (name === null) return;
+  complain('The link is to a group that this page does not have: ', isolated(visible(name)), '. These are the groups that it has.');
+  window.scrollTo(0, 0);
 }
 
 function refit() {

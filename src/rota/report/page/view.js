@@ -10,10 +10,6 @@ class View {
     return this.to - this.from;
   }
 
-  get isWhole() {
-    return this.from === this.begin && this.to === this.end;
-  }
-
   // Shows a time of a width, as near as the evidence allows.
   show(from, width) {
     const shown = Math.min(Math.max(width, SHORTEST), this.end - this.begin);
