@@ -1,4 +1,4 @@
-"""The gold tables of a folder, as Arrow's."""
+"""The gold tables of a folder, and the samples of ends beside them, as Arrow's."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rota.errors import InputError, Unreachable
 from rota.tables import (
     ADVICE,
     ADVISED,
+    ENDS,
     EVIDENCE,
     LAG,
     OWNERSHIP,
@@ -24,13 +25,13 @@ from rota.tables import (
 CURRENT = ".current"
 """The run that is shown: see :mod:`rota.pipeline.store`."""
 
-UNASKED = {LAG: {"journal_offset", "offset", "end", "evidence", "member_id"}}
+UNASKED = {LAG: {"end", "evidence", "member_id"}}
 """Columns of large tables that the report does without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gold:
-    """The gold tables of one run."""
+    """The gold tables of one run, and its bronze/ends."""
 
     out: str
     """The folder that was given."""
@@ -43,6 +44,7 @@ class Gold:
     advised: pa.Table
     evidence: pa.Table
     """One row."""
+    ends: pa.Table
 
 
 def read(out: str) -> Gold:
@@ -63,6 +65,7 @@ def read(out: str) -> Gold:
         "advice": ADVICE,
         "advised": ADVISED,
         "evidence": EVIDENCE,
+        "ends": ENDS,
     }
     try:
         tables = {name: _table(run, table) for name, table in names.items()}
