@@ -1,5 +1,5 @@
-"""Gold tables as Rota's store lays them out in a folder, with the samples of ends that their lag
-rests on, and what a run says of itself.
+"""Gold tables as Rota's store lays them out in a folder, with what their lag rests on, and what
+a run says of itself.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from rota.pipeline import schema
 from rota.tables import (
     ADVICE,
     ADVISED,
+    COMMITS,
     ENDS,
     EVIDENCE,
     LAG,
@@ -25,7 +26,7 @@ from rota.tables import (
     Table,
 )
 
-GOLD = (REBALANCES, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED, EVIDENCE, ENDS)
+GOLD = (REBALANCES, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED, EVIDENCE, ENDS, COMMITS)
 MORNING = 1_794_722_400_000
 """2026-11-15 06:00 UTC."""
 MINUTE = 60_000
@@ -46,7 +47,7 @@ class Run:
 
 @dataclass(slots=True)
 class Tables:
-    """Rows of every gold table, and of bronze/ends."""
+    """Rows of every gold table, of bronze/ends, and of deletions in silver/commits."""
 
     parts: dict[Table, list[pa.RecordBatch]] = field(
         default_factory=lambda: {table: [] for table in GOLD}
@@ -67,7 +68,7 @@ class Tables:
             place.mkdir(parents=True)
             parquet.write_table(self.table(table), place / "part-0.parquet")
         (folder / ".current").symlink_to(Path(".runs", "1"))
-        for level in ("gold", "bronze"):
+        for level in ("gold", "silver", "bronze"):
             (folder / level).symlink_to(Path(".current", level))
         return folder
 

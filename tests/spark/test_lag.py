@@ -101,3 +101,14 @@ def test_verdicts_have_the_lag_that_there_was(logged: Ran) -> None:
             end = ends().when(np.array([code]), np.array([at])).end[0]
             latest = made.offset[made.partition == code][-1]
             assert row["lag"] <= end - latest + 5, "the segments go on for a moment"
+
+
+def test_probe(logged: Ran) -> None:
+    from rota.report import gold, story
+
+    told = story.tell(gold.read(str(logged.out)))
+    import shutil
+    shutil.copytree(logged.out, "/tmp/lag-recorded", symlinks=True)
+    for group in told.groups:
+        print(group.name, group.lag)
+    print(told.evidence.last)

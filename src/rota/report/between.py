@@ -3,8 +3,8 @@
 At a commit a group is as little behind as it ever is. A partition that stands still has no commits
 at all while its lag grows, so gold/lag, which has a row for every commit, says nothing of that
 time. Here a stretch goes from one commit to the next, and the lag is the one just before the next;
-after a partition's last commit it goes on to the last sample of the end, for as long as somebody of
-the group owns the partition.
+after a partition's last commit, and before its offset is deleted, it goes on to the last sample of
+the end, for as long as somebody of the group owns the partition.
 
 Only what is certain counts. The record at the committed offset was there when it was committed, or
 a sample has the end beyond it: from when on is what :class:`rota.replay.lag.Ends` says. What
@@ -49,40 +49,61 @@ younger by the time that was left, and before it was written there was no lag. `
 there before the first sample, so it is older. An age of which nothing is known is null."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """How far the times of commits are known."""
+
+    polled: Collection[str] = ()
+    """Groups that were asked for their commits now and then: a commit may have been made at any time
+    since the partition's end was sampled before."""
+    last: int | None = None
+    """Up to when all commits are known, in milliseconds since 1970; None: to the last sample."""
+
+
 def stretches(
     lag: pa.Table,
     ends: pa.Table,
     ownership: pa.Table,
     *,
-    polled: Collection[str] = (),
-    last: int | None = None,
+    deletions: pa.Table | None = None,
+    seen: Seen | None = None,
 ) -> pa.Table:
     """The stretches of all groups and partitions, as :data:`STRETCHES`, by group.
 
     :param lag: gold/lag
     :param ends: bronze/ends
     :param ownership: gold/ownership
-    :param polled: groups whose commits were seen by asking now and then: the next one may have been
-        made at any time since the partition was asked for before
-    :param last: up to when all commits are known, in milliseconds since 1970; None: to the end
+    :param deletions: of silver/commits the rows without an offset; nobody waits after them
     """
     if not lag.num_rows:
         return STRETCHES.empty_table()
-    committed = _Committed.of(lag)
+    rows = lag if deletions is None else _with(lag, deletions)
+    committed = _Committed.of(rows)
     samples = committed.samples(ends)
     sample = samples.track.last(committed.number, committed.at)
-    seen = _is_in(committed.group_names, polled)[committed.group]
-    until = _next(committed, samples, sample, seen)
+    seen = seen or Seen()
+    is_polled = _is_in(committed.group_names, seen.polled)[committed.group]
+    until = _next(committed, samples, sample, is_polled)
     final = _picked(samples.last_at(), sample, committed.at)
     final = np.minimum(final, committed.owned_until(ownership))
-    final = final if last is None else np.minimum(final, last)
-    until = np.maximum(np.where(committed.is_last, final, until), committed.at)
-    return _told(lag, committed, samples, sample, until)
+    final = np.minimum(final, FOREVER if seen.last is None else seen.last)
+    final = np.where(committed.is_last, final, np.minimum(final, until))
+    over = committed.is_last | np.append(committed.is_deletion[1:], [False])
+    until = np.maximum(np.where(over, final, until), committed.at)
+    return _told(rows, committed, samples, sample, until)
+
+
+def _with(lag: pa.Table, deletions: pa.Table) -> pa.Table:
+    """Commits and deletions of committed offsets; these without an offset."""
+    names = ["group", "topic", "partition", "at", "journal_offset", "offset", "lag", "lag_seconds"]
+    return pa.concat_tables(
+        [lag.select(names), deletions.select(names[:5])], promote_options="default"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Committed:
-    """Commits by group and partition, each one's in the journal's order."""
+    """Commits and deletions by group and partition, each one's in the journal's order."""
 
     row: I64
     """In gold/lag."""
@@ -100,7 +121,9 @@ class _Committed:
     seconds: F64
     """NaN where it is not known."""
     is_last: Bools
-    """No other commit of the partition follows."""
+    """Nothing else follows of the partition."""
+    is_deletion: Bools
+    """It is no commit: the offset was deleted."""
 
     @classmethod
     def of(cls, lag: pa.Table) -> _Committed:
@@ -118,10 +141,11 @@ class _Committed:
             numbered=numbered,
             number=number[row],
             at=_int64(milliseconds(lag["at"]))[row],
-            offset=_int64(lag["offset"])[row],
-            lag=_int64(lag["lag"])[row],
+            offset=_int64(compute.fill_null(lag["offset"], 0))[row],
+            lag=_int64(compute.fill_null(lag["lag"], 0))[row],
             seconds=lag["lag_seconds"].to_numpy().astype(np.float64)[row],
             is_last=np.append(key[1:] != key[:-1], [True]),
+            is_deletion=lag["offset"].is_null().to_numpy()[row],
         )
 
     def samples(self, ends: pa.Table) -> Ends:
@@ -153,14 +177,14 @@ class _Committed:
         return _found(self.numbered, _pairs(table, self.topics))
 
 
-def _next(committed: _Committed, samples: Ends, sample: I64, seen: Bools) -> I64:
+def _next(committed: _Committed, samples: Ends, sample: I64, is_polled: Bools) -> I64:
     """Until when the record at each committed offset is sure to have waited, if another commit
     follows.
     """
     following = np.minimum(np.arange(len(sample)) + 1, len(sample) - 1)
     until = committed.at[following]
     asked = samples.track.last(committed.number, until - 1)
-    until = np.where(seen, _picked(samples.at, asked, committed.at), until)
+    until = np.where(is_polled, _picked(samples.at, asked, committed.at), until)
     run = _picked(samples.run, sample, np.full(len(sample), -1))
     fallen = (run >= 0) & (run[following] > run)
     return np.where(fallen, _picked(samples.last_at(), sample, until), until)
@@ -184,8 +208,10 @@ def _told(lag: pa.Table, committed: _Committed, samples: Ends, sample: I64, unti
     then = {"since": at, "until": at, "lag": committed.lag, "lag_seconds": committed.seconds}
     then = {name: values[taken] for name, values in then.items()}
     then["at_least"] = np.zeros(len(taken), dtype=bool)
+    made = np.flatnonzero(~committed.is_deletion)
+    found = {name: values[made] for name, values in found.items()}
     return pa.concat_tables(
-        [_table(lag, committed.row, found), _table(lag, committed.row[taken], then)]
+        [_table(lag, committed.row[made], found), _table(lag, committed.row[taken], then)]
     )
 
 

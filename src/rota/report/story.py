@@ -175,8 +175,8 @@ class _Teller:
             gold.lag,
             gold.ends,
             gold.ownership,
-            polled=self._only_polled,
-            last=read.commits_until,
+            deletions=gold.deletions,
+            seen=between.Seen(polled=self._only_polled, last=read.commits_until),
         )
         self._lag = lag.worst(self.lag, _times(gold.rebalances))
 
