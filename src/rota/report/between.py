@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import compute
 
-from rota.replay.lag import F64, I64, Bools, Ends
+from rota.replay.lag import F64, I64, Bools, Ends, Track
 from rota.report.gold import milliseconds
 
 FOREVER = np.iinfo(np.int64).max
@@ -54,8 +54,8 @@ class Seen:
     """How far the times of commits are known."""
 
     polled: Collection[str] = ()
-    """Groups that were asked for their commits now and then: a commit may have been made at any time
-    since the partition's end was sampled before."""
+    """Groups that were asked for their commits now and then: a commit may have been made at any
+    time since the partition's end was sampled before."""
     last: int | None = None
     """Up to when all commits are known, in milliseconds since 1970; None: to the last sample."""
 
@@ -84,20 +84,19 @@ def stretches(
     seen = seen or Seen()
     is_polled = _is_in(committed.group_names, seen.polled)[committed.group]
     until = _next(committed, samples, sample, is_polled)
+    until = np.where(committed.is_last, FOREVER if seen.last is None else seen.last, until)
     final = _picked(samples.last_at(), sample, committed.at)
-    final = np.minimum(final, committed.owned_until(ownership))
-    final = np.minimum(final, FOREVER if seen.last is None else seen.last)
-    final = np.where(committed.is_last, final, np.minimum(final, until))
-    over = committed.is_last | np.append(committed.is_deletion[1:], [False])
-    until = np.maximum(np.where(over, final, until), committed.at)
-    return _told(rows, committed, samples, sample, until)
+    final = np.minimum(final, committed.owned_until(ownership, until))
+    is_over = committed.is_last | np.append(committed.is_deletion[1:], [False])
+    until = np.where(is_over, np.minimum(final, until), until)
+    return _told(rows, committed, samples, sample, np.maximum(until, committed.at))
 
 
 def _with(lag: pa.Table, deletions: pa.Table) -> pa.Table:
     """Commits and deletions of committed offsets; these without an offset."""
     names = ["group", "topic", "partition", "at", "journal_offset", "offset", "lag", "lag_seconds"]
     return pa.concat_tables(
-        [lag.select(names), deletions.select(names[:5])], promote_options="default"
+        [lag.select(names), deletions.select(names[:5])], promote_options="permissive"
     )
 
 
@@ -156,21 +155,18 @@ class _Committed:
         beginning = _int64(compute.fill_null(ends["beginning"], 0))
         return Ends.of(number[kept], at[kept], end[kept], beginning[kept])
 
-    def owned_until(self, ownership: pa.Table) -> I64:
-        """Until when anybody of the group owned the partition of each commit."""
+    def owned_until(self, ownership: pa.Table, before: I64) -> I64:
+        """Until when the last owner in the group that came before a time had each partition."""
         number, group = self._numbers(ownership), _places(ownership["group"], self.group_names)
         kept = (number >= 0) & (group >= 0)
-        until = _int64(compute.fill_null(milliseconds(ownership["until"]), FOREVER))
-        owned, place = np.unique(
-            group[kept] * len(self.numbered) + number[kept], return_inverse=True
-        )
-        latest = np.full(len(owned), NEVER)
-        np.maximum.at(latest, place, until[kept])
-        return _picked(
-            latest,
-            _found(owned, self.group * len(self.numbered) + self.number),
-            np.full(len(self.at), NEVER),
-        )
+        since = _int64(milliseconds(ownership["since"]))[kept]
+        until = _int64(compute.fill_null(milliseconds(ownership["until"]), FOREVER))[kept]
+        key = group[kept] * len(self.numbered) + number[kept]
+        order = np.lexsort((since, key))
+        owned, place = np.unique(key[order], return_inverse=True)
+        own = _found(owned, self.group * len(self.numbered) + self.number)
+        row = Track(place, since[order]).last(own, before)
+        return _picked(until[order], row, np.full(len(own), NEVER))
 
     def _numbers(self, table: pa.Table) -> I64:
         """Each row's partition; -1 where nothing is committed in it."""
