@@ -139,6 +139,13 @@ def test_what_retention_took_does_not_wait() -> None:
     assert short(scene.told()) == [(20, 20, 9, 10), (20, 90, 49, 80), (90, 90, 0, 0)]
 
 
+def test_what_retention_took_leaves_a_younger_record_waiting() -> None:
+    """At second 50 the record at 10 is 39 s old. At 60 the first that is there is 40: since 41."""
+    samples = [(T, 0, 0, 0), (T, 60 * S, 60, 40), (T, 100 * S, 100, None)]
+    scene = Scene(commits=commits((50, 10), (70, 70)), samples=samples)
+    assert short(scene.told()) == [(50, 50, 39, 40), (50, 70, 29, 60), (70, 70, 0, 0)]
+
+
 def test_retention_took_all() -> None:
     samples = [(T, 0, 0, 0), (T, 60 * S, 60, 0), (T, 70 * S, 60, 60), (T, 99 * S, 60, 60)]
     scene = Scene(commits=commits((20, 10), (90, 60)), samples=samples)
