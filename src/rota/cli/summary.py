@@ -31,8 +31,8 @@ LEGEND = (
     "owner was still there; needed: the fewest that the best balance had to move"
 )
 LAG_LEGEND = (
-    "lag: how old the oldest record was that was still to be read, at the worst: just before a "
-    "commit; sampled"
+    "lag: how old the oldest record was that was still to be read, at the worst, also between "
+    "commits; sampled"
 )
 STATUS_LEGEND = "WARN and ERR: Burrow's verdict on the lag at the end of the evidence"
 MARKS = (
