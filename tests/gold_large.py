@@ -18,7 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rota.pipeline import schema
-from rota.tables import ADVICE, ADVISED, LAG, OWNERSHIP, REBALANCES, STATUS, WHATIF, Column, Table
+from rota.tables import (
+    ADVICE,
+    ADVISED,
+    ENDS,
+    LAG,
+    OWNERSHIP,
+    REBALANCES,
+    STATUS,
+    WHATIF,
+    Column,
+    Table,
+)
 from tests.gold_layout import MORNING, Run, Tables
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -44,6 +55,8 @@ SHARE = np.array([1, 0.9, 0.5, 0.2, 0.2, 0.9, 0.3, 0.3, 0.2, 0.1, 0.1, 0.3])
 """What each policy stops and moves of what was stopped and moved."""
 COMMITS = 20
 """Commits of each partition with a known lag."""
+RATE = 20
+"""Records that are written to a partition in a second."""
 
 
 def large(
@@ -189,6 +202,7 @@ class Restarts:
             WHATIF: self._whatif(),
             ADVICE: self._advice(),
             LAG: self._lag(),
+            ENDS: self._ends(),
             STATUS: self._status(),
         }
         return found if self.kept else found | {ADVISED: self._advised()}
@@ -328,8 +342,12 @@ class Restarts:
         return schema.batch(ADVICE, [row])
 
     def _lag(self) -> pa.RecordBatch:
+        """Partitions are committed at times of their own, as consumers do."""
         partition = np.repeat(np.arange(self.partitions), COMMITS)
         place = np.tile(np.arange(COMMITS), self.partitions)
+        every = DAY // COMMITS
+        at = MORNING + place * every + self._random.integers(0, every, len(partition))
+        end = (at - MORNING + DAY) * RATE // 1_000
         behind = self._random.integers(0, 5_000, len(partition))
         return _rows(
             LAG,
@@ -338,13 +356,29 @@ class Restarts:
                 "group": self.group,
                 "topic": self.topic,
                 "partition": partition,
-                "at": MORNING + place * (DAY // COMMITS) + partition,
+                "at": at,
                 "journal_offset": place * self.partitions + partition,
-                "offset": place * 100_000 - behind,
-                "end": place * 100_000,
+                "offset": end - behind,
+                "end": end,
                 "lag": behind,
-                "lag_seconds": behind / 10,
+                "lag_seconds": behind / RATE,
                 "evidence": "sampled",
+            },
+        )
+
+    def _ends(self) -> pa.RecordBatch:
+        """From a day before on: no record is older than the first sample."""
+        many = COMMITS + 1
+        at = np.append(MORNING - DAY, MORNING + np.arange(1, many) * (DAY // COMMITS))
+        return _rows(
+            ENDS,
+            self.partitions * many,
+            {
+                "topic": self.topic,
+                "partition": np.repeat(np.arange(self.partitions), many),
+                "at": np.tile(at, self.partitions),
+                "beginning": 0,
+                "end": np.tile((at - MORNING + DAY) * RATE // 1_000, self.partitions),
             },
         )
 

@@ -1,4 +1,6 @@
-"""Gold tables as Rota's store lays them out in a folder, and what a run says of itself."""
+"""Gold tables as Rota's store lays them out in a folder, with what their lag rests on, and what
+a run says of itself.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ from rota.pipeline import schema
 from rota.tables import (
     ADVICE,
     ADVISED,
+    COMMITS,
+    ENDS,
     EVIDENCE,
     LAG,
     OWNERSHIP,
@@ -22,7 +26,7 @@ from rota.tables import (
     Table,
 )
 
-GOLD = (REBALANCES, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED, EVIDENCE)
+GOLD = (REBALANCES, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED, EVIDENCE, ENDS, COMMITS)
 MORNING = 1_794_722_400_000
 """2026-11-15 06:00 UTC."""
 MINUTE = 60_000
@@ -43,7 +47,7 @@ class Run:
 
 @dataclass(slots=True)
 class Tables:
-    """Rows of every gold table."""
+    """Rows of every gold table, of bronze/ends, and of deletions in silver/commits."""
 
     parts: dict[Table, list[pa.RecordBatch]] = field(
         default_factory=lambda: {table: [] for table in GOLD}
@@ -64,7 +68,8 @@ class Tables:
             place.mkdir(parents=True)
             parquet.write_table(self.table(table), place / "part-0.parquet")
         (folder / ".current").symlink_to(Path(".runs", "1"))
-        (folder / "gold").symlink_to(Path(".current", "gold"))
+        for level in ("gold", "silver", "bronze"):
+            (folder / level).symlink_to(Path(".current", level))
         return folder
 
     def _evidence(self, run: Run) -> pa.RecordBatch:
@@ -101,7 +106,7 @@ class Tables:
             "rebalances": len(at),
             "logs": 1,
             "lines": 2 * rebalances.column("evidence").to_pylist().count("stated"),
-            "samples": lags,
+            "samples": self.table(ENDS).num_rows,
             "cluster": None,
             "lookups": None,
             "polled": polled if run.polled else None,

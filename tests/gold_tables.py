@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from rota.pipeline import generation, rebalance, schema, whatif
-from rota.tables import LAG, OWNERSHIP, REBALANCES, SERVERLOG, STATUS
+from rota.tables import ENDS, LAG, OWNERSHIP, REBALANCES, SERVERLOG, STATUS
 from tests.gold_history import HOUR, MINUTE, SECOND, History
 from tests.gold_large import large
 from tests.gold_layout import MORNING, Run, Tables
@@ -83,13 +83,14 @@ def _add(made: Tables, history: History, *, lagging: bool) -> None:
 
 def _add_lag(made: Tables, history: History) -> None:
     """Each partition is committed ten times from the first rebalance on; after every rebalance it
-    is behind, and has caught up two minutes later. Ten records are written a second.
+    is behind, and has caught up two minutes later. Ten records are written a second, from two
+    minutes before on; the end is sampled just as often.
     """
     times = [one.at for one in history.generations]
-    begin, end = times[0], times[-1] + 5 * MINUTE
+    begin, end = times[0] - 2 * MINUTE, times[-1] + 5 * MINUTE
     rows: list[dict[str, Any]] = []
     for owned in history.ownership:
-        for place, at in enumerate(np.linspace(begin, end, 10).astype(int).tolist()):
+        for place, at in enumerate(np.linspace(times[0], end, 10).astype(int).tolist()):
             if owned.since <= at and (owned.until is None or at < owned.until):
                 since = min(at - time for time in times if time <= at)
                 behind = max(2 * MINUTE - since, 0) // 100
@@ -110,6 +111,12 @@ def _add_lag(made: Tables, history: History) -> None:
                 )
     made.add(LAG, schema.batch(LAG, rows))
     pairs = sorted({(row["topic"], row["partition"]) for row in rows})
+    samples = [
+        {"topic": topic, "partition": number, "at": at, "beginning": 0, "end": (at - begin) // 100}
+        for topic, number in pairs
+        for at in np.linspace(begin, end, 11).astype(int).tolist()
+    ]
+    made.add(ENDS, schema.batch(ENDS, samples))
     verdicts = [
         {"topic": topic, "partition": number, "verdict": "OK", "complete": 1.0}
         for topic, number in pairs

@@ -465,13 +465,32 @@ def test_lag_is_drawn_in_seconds_or_it_is_said_why_not(report: Opener) -> None:
     window = report()
     window.open("orders-app")
     assert window.at("canvas#lag").is_visible()
-    assert "seconds" in window.text("#lag-title")
+    assert window.text("#lag-title").startswith("Lag in seconds, from commit to commit")
+    label = window.at("#lag").get_attribute("aria-label") or ""
+    assert "from commit to commit: the most was 43 min, 2026-11-15 06:40:35" in label
     box = window.box("#lag")
     assert "(sampled)" in window.pointed("#lag", (box["width"] / 2, box["height"] / 2))
     window.at("#back").click()
     window.open("quiet")
     assert not window.at("canvas#lag").is_visible()
     assert window.at("#no-lag").inner_text().startswith("No lag of this group is known")
+
+
+def test_lag_rises_while_nothing_is_committed(report: Opener) -> None:
+    """From 6:00, when the oldest unread record was two minutes old, to 6:40 nothing is."""
+    window = report()
+    window.open("orders-app")
+    box = window.box("#lag")
+    found = []
+    for part in range(6, 12):
+        tip = window.pointed("#lag", (box["width"] * part / 100, box["height"] / 2))
+        told = re.search(r"lag, 2026-11-15 06:(\d\d):\d\d.*: up to (\d+) min", tip)
+        if told is not None:
+            found.append((int(told[1]), int(told[2])))
+    assert len(found) > 2
+    for minute, lag in found:
+        assert minute + 2 <= lag <= minute + 5
+    assert found == sorted(set(found))
 
 
 def test_moves_are_drawn_against_the_fewest(report: Opener, tables: Callable[[str], Gold]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from rota.replay.lag import lags
 from rota.replay.verdict import DELETED
+from rota.report import gold, story
 from tests.spark.played import Ran
 from tests.unit.captured_lag import commits, ends, partitions, timeline
 
@@ -101,3 +102,36 @@ def test_verdicts_have_the_lag_that_there_was(logged: Ran) -> None:
             end = ends().when(np.array([code]), np.array([at])).end[0]
             latest = made.offset[made.partition == code][-1]
             assert row["lag"] <= end - latest + 5, "the segments go on for a moment"
+
+
+@pytest.mark.parametrize(
+    ("group", "at_commits", "between"),
+    [("a-poison", 0.4, 112.2), ("a-static", 0.7, 14.2), ("a-slow", 1.0, 20.3)],
+)
+def test_the_report_tells_how_long_a_partition_stood_still(
+    logged: Ran, group: str, at_commits: float, between: float
+) -> None:
+    """a-poison: nothing is committed in payments-2 from second 90.8 to 203.1, as `commits` says."""
+    found = rows(logged, "gold/lag", group)
+    assert round(max(row["lag_seconds"] for row in found), 1) == at_commits
+    (told,) = story.tell(gold.read(str(logged.out)), [group]).groups
+    assert told.lag is not None
+    assert told.lag.most_seconds == pytest.approx(between, abs=0.1)
+    assert not told.lag.at_least
+    made, where = (
+        commits()[group],
+        partitions().index((told.lag.most_topic, told.lag.most_partition)),
+    )
+    times = made.at[made.partition == where]
+    place = int(np.searchsorted(times, told.lag.most_at))
+    assert times[place] == told.lag.most_at, "it is worst just before a commit"
+    still = (times[place] - times[place - 1]) / 1000
+    assert still - 2 < told.lag.most_seconds < still + 2
+
+
+def test_a_group_that_was_deleted_was_not_waiting_meanwhile(logged: Ran) -> None:
+    """Deleted at second 64.8, and there again at 155.5."""
+    (told,) = story.tell(gold.read(str(logged.out)), ["a-deleted"]).groups
+    assert told.lag is not None
+    assert told.lag.most_seconds is not None
+    assert told.lag.most_seconds < 10

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
+from pyarrow import compute
 
 from rota.replay.advice import totals
 from rota.replay.fact import WhatIf
@@ -218,33 +219,70 @@ def test_policies_are_summed_as_the_advice_sums_them(small: Made) -> None:
         assert [policy for policy, *_ in one["policies"][: len(used)]] == used
 
 
-def test_lag_is_the_most_of_each_stretch_of_time(small: Made) -> None:
-    _, tables, text = small
+def amounts(lag: dict[str, Any]) -> list[float | None]:
+    """Lag in each bucket, as the page reckons it."""
+    rise = lag["step"] / 1000 if lag["in_seconds"] else 0
+    return [
+        None if last is None else max(last - left * rise, 0)
+        for length, last in zip(lag["lengths"], lag["lasts"], strict=True)
+        for left in reversed(range(length))
+    ]
+
+
+def test_lag_is_the_most_of_each_bucket_of_time(small: Made) -> None:
+    told, _, text = small
     data = unpacked(text)
     assert data["quiet"]["lag"] is None
     for name in ("orders-app", "audit", "billing"):
         one, lag = data[name], data[name]["lag"]
-        most: dict[int, tuple[int, float]] = {}
-        for row in rows_of(tables.lag, name, "at"):
-            if one["begin"] <= row["at"] <= one["end"]:
-                bucket = (row["at"] - one["begin"]) // lag["step"]
-                records, seconds = most.get(bucket, (0, 0.0))
-                most[bucket] = max(records, row["lag"]), max(seconds, row["lag_seconds"])
-        assert list(accumulate(lag["bucket"])) == sorted(most)
-        assert lag["records"] == [most[bucket][0] for bucket in sorted(most)]
-        assert lag["seconds"] == [most[bucket][1] for bucket in sorted(most)]
-        assert (one["end"] - one["begin"]) // lag["step"] < LAG_POINTS
+        begin, step = one["begin"], lag["step"]
+        most: list[float | None] = [None] * LAG_POINTS
+        for row in rows_of(told.lag, name):
+            for bucket in range(LAG_POINTS):
+                first, end = begin + bucket * step, begin + (bucket + 1) * step
+                if row["since"] < end and first <= row["until"]:
+                    left = max(row["until"] - end, 0) / 1000
+                    most[bucket] = max(most[bucket] or 0, row["lag_seconds"] - left, 0)
+        assert any(most)
+        assert lag["in_seconds"]
+        for ours, theirs in zip(amounts(lag), most, strict=True):
+            assert (ours is None) == (theirs is None)
+            assert ours is None or theirs == pytest.approx(ours, rel=0.005, abs=0.1)
+        assert (one["end"] - begin) // step < LAG_POINTS
+        assert len(lag["lengths"]) < 60, "a partition that stands still is one run"
 
 
-def test_ages_that_are_not_known_stay_unknown(small: Made) -> None:
-    told, tables, _ = small
+def test_the_worst_lag_is_in_the_picture(small: Made) -> None:
+    told, _, text = small
+    for group in told.groups:
+        lag = unpacked(text)[group.name]["lag"]
+        assert (lag is None) == (group.lag is None)
+        if group.lag is not None:
+            most = max(filter(None, amounts(lag)))
+            assert most == pytest.approx(group.lag.most_seconds, rel=0.005)
+
+
+def test_where_no_ages_are_known_lag_is_drawn_in_records(small: Made) -> None:
+    """Each partition was committed once, before any sample that would tell how old records are."""
+    _, tables, _ = small
     place = tables.lag.column_names.index("lag_seconds")
     ageless = tables.lag.set_column(
         place, tables.lag.schema.field(place), pa.nulls(tables.lag.num_rows, pa.float64())
     )
-    lag = unpacked(page.page(told, replace(tables, lag=ageless), MADE_AT))["orders-app"]["lag"]
-    assert set(lag["seconds"]) == {None}
-    assert max(lag["records"]) == 1_200
+    first = compute.equal(ageless["at"], compute.min(ageless["at"]))
+    bare = replace(tables, lag=ageless.filter(first), ends=tables.ends.slice(0, 0))
+    told = story.tell(bare)
+    (group,) = (group for group in told.groups if group.name == "orders-app")
+    assert group.lag is not None
+    assert (group.lag.most, group.lag.most_seconds) == (1_200, None)
+    lag = unpacked(page.page(told, bare, MADE_AT))["orders-app"]["lag"]
+    assert not lag["in_seconds"]
+    assert amounts(lag)[:2] == [1_200, None]
+
+
+def test_an_age_that_is_at_least_so_much_is_shown_so() -> None:
+    lag = Lag(most=9, most_seconds=90, most_at=0, most_topic="t", most_partition=0, at_least=True)
+    assert page.lag_cell(lag) == '<data value="90.000">≥ 90 s</data>'
 
 
 def test_the_list_has_every_group_in_its_order_with_its_numbers(either: Made) -> None:

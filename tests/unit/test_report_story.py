@@ -18,12 +18,13 @@ from pyarrow import parquet  # noqa: E402
 from rota.errors import InputError, Unreachable  # noqa: E402
 from rota.pipeline import schema  # noqa: E402
 from rota.report import basis, evidence, gold, lag  # noqa: E402
+from rota.report.between import STRETCHES  # noqa: E402
 from rota.report.evidence import Evidence  # noqa: E402
 from rota.report.gold import Gold  # noqa: E402
 from rota.report.lag import Lag  # noqa: E402
 from rota.report.moment import moment, span  # noqa: E402
 from rota.report.story import Group, Mark, Story, tell  # noqa: E402
-from rota.tables import ADVICE, EVIDENCE, LAG, STATUS, Table  # noqa: E402
+from rota.tables import ADVICE, EVIDENCE, STATUS, Table  # noqa: E402
 from tests.gold_history import History  # noqa: E402
 from tests.gold_tables import MORNING, SCRIPT, Run, nothing, small, tables  # noqa: E402
 
@@ -52,10 +53,15 @@ def table(kind: Table, rows: Iterable[Mapping[str, Any]]) -> Any:
     return pa.Table.from_batches([schema.batch(kind, whole)])
 
 
-def lag_row(
-    group: str, topic: str, partition: int, at: int, **told: float | None
+def stretch(
+    group: str, topic: str, partition: int, until: int, **told: float | None
 ) -> dict[str, Any]:
-    return {"group": group, "topic": topic, "partition": partition, "at": at, **told}
+    where = {"group": group, "topic": topic, "partition": partition, "since": 0, "until": until}
+    return {**where, "lag_seconds": None, "at_least": False, **told}
+
+
+def worst(rows: list[dict[str, Any]], rebalances: Mapping[str, list[int]]) -> dict[str, Lag]:
+    return lag.worst(pa.Table.from_pylist(rows, STRETCHES), rebalances)
 
 
 def group(**told: Any) -> Group:
@@ -124,13 +130,13 @@ def test_a_group_is_its_advice_and_what_the_other_tables_add(read: Gold, story: 
         ("left", Mark.STATED, 1),
     )
     assert worst.lag == Lag(
-        most=1200,
-        most_seconds=120.0,
-        most_at=MORNING,
+        most=25_555,
+        most_seconds=2_555.555,
+        most_at=MORNING + 2_435_555,
         most_topic="orders",
         most_partition=0,
-        after_rebalance=0.0,
-    )
+        after_rebalance=2_435.555,
+    ), "two minutes at the first commit, and no other for 40"
     assert worst.status == "WARN"
     assert (worst.complete_from, worst.whole) == (MORNING, True)
 
@@ -215,39 +221,51 @@ def test_the_last_verdict_on_the_whole_group_is_its_status(read: Gold) -> None:
 
 def test_the_oldest_record_is_the_worst_lag_with_how_many_records_there_were_then() -> None:
     rows = [
-        lag_row("a", "t", 1, 5000, lag=10, lag_seconds=108.5),
-        lag_row("a", "t", 2, 6000, lag=99, lag_seconds=7.0),
-        lag_row("a", "t", 3, 7000, lag=500, lag_seconds=None),
+        stretch("a", "t", 1, 5000, lag=10, lag_seconds=108.5),
+        stretch("a", "t", 2, 6000, lag=99, lag_seconds=7.0),
+        stretch("a", "t", 3, 7000, lag=500, lag_seconds=None),
     ]
-    assert lag.worst(table(LAG, rows), {}) == {
+    assert worst(rows, {}) == {
         "a": Lag(most=10, most_seconds=108.5, most_at=5000, most_topic="t", most_partition=1)
     }
 
 
 def test_how_long_after_a_rebalance_the_worst_lag_was() -> None:
-    rows = [lag_row("a", "t", 1, 5000, lag=10), lag_row("b", "t", 1, 5000, lag=10)]
-    found = lag.worst(table(LAG, rows), {"a": [1000, 3500, 6000], "b": [5001]})
+    rows = [stretch("a", "t", 1, 5000, lag=10), stretch("b", "t", 1, 5000, lag=10)]
+    found = worst(rows, {"a": [1000, 3500, 6000], "b": [5001]})
     assert found["a"].after_rebalance == 1.5
     assert found["b"].after_rebalance is None
 
 
 def test_where_no_age_is_known_the_most_records_are_the_worst_lag() -> None:
-    rows = [lag_row("a", "t", 1, 5000, lag=10), lag_row("a", "t", 2, 6000, lag=99)]
-    assert lag.worst(table(LAG, rows), {}) == {
+    rows = [stretch("a", "t", 1, 5000, lag=10), stretch("a", "t", 2, 6000, lag=99)]
+    assert worst(rows, {}) == {
         "a": Lag(most=99, most_seconds=None, most_at=6000, most_topic="t", most_partition=2)
     }
 
 
 def test_of_equal_lags_the_first_is_told() -> None:
     places = [("u", 1, 5), ("t", 2, 5), ("t", 1, 5), ("t", 1, 5), ("t", 0, 6)]
-    rows = [lag_row("a", topic, number, at, lag=0) for topic, number, at in places]
-    assert lag.worst(table(LAG, rows), {}) == {
+    rows = [stretch("a", topic, number, at, lag=0) for topic, number, at in places]
+    assert worst(rows, {}) == {
         "a": Lag(most=0, most_seconds=None, most_at=5, most_topic="t", most_partition=1)
     }
 
 
+def test_an_age_that_is_at_least_so_much_is_said_to_be() -> None:
+    rows = [
+        stretch("a", "t", 1, 5000, lag=10, lag_seconds=3.0),
+        stretch("a", "t", 1, 9000, lag=10, lag_seconds=4.0) | {"at_least": True},
+        stretch("b", "t", 1, 9000, lag=10, lag_seconds=4.0) | {"at_least": True},
+        stretch("b", "t", 1, 9000, lag=10, lag_seconds=4.0),
+    ]
+    found = worst(rows, {})
+    assert (found["a"].most_seconds, found["a"].at_least) == (4.0, True)
+    assert not found["b"].at_least, "of equals that which is known"
+
+
 def test_no_commits_no_lag() -> None:
-    assert lag.worst(table(LAG, []), {}) == {}
+    assert worst([], {}) == {}
 
 
 few = st.integers(0, 3)
@@ -265,7 +283,7 @@ def test_the_worst_lag_is_that_which_a_loop_would_find(
     told: list[tuple[str, str, int, int, int, float | None]],
 ) -> None:
     rows = [
-        lag_row(name, topic, number, at, lag=records, lag_seconds=seconds)
+        stretch(name, topic, number, at, lag=records, lag_seconds=seconds)
         for name, topic, number, at, records, seconds in told
     ]
     found = {}
@@ -276,17 +294,17 @@ def test_the_worst_lag_is_that_which_a_loop_would_find(
         first = min(
             aged or own,
             key=lambda row: (
-                *(-row[measure], row["at"], row["topic"], row["partition"], -row["lag"]),
+                *(-row[measure], row["until"], row["topic"], row["partition"], -row["lag"]),
             ),
         )
         found[name] = Lag(
             most=first["lag"],
             most_seconds=first["lag_seconds"],
-            most_at=first["at"],
+            most_at=first["until"],
             most_topic=first["topic"],
             most_partition=first["partition"],
         )
-    assert lag.worst(table(LAG, rows), {}) == found
+    assert worst(rows, {}) == found
 
 
 def test_the_first_line_tells_what_it_cost_and_for_whom_it_works() -> None:
@@ -300,6 +318,17 @@ def test_the_first_line_tells_what_it_cost_and_for_whom_it_works() -> None:
 @pytest.mark.parametrize(
     ("lagging", "cost"),
     [
+        (
+            replace(behind(45.0), at_least=True),
+            "Most lag: at least 45 s, 40 records, orders-3 at 2026-11-15 06:00:00Z, 90 s after a "
+            "rebalance.",
+        ),
+        (
+            replace(behind(3.0, 12_345), at_least=True),
+            "Most lag: at least 3 s, 12,345 records, orders-3 at 2026-11-15 06:00:00Z, 90 s after "
+            "a rebalance.",
+        ),
+        (replace(behind(3.0), at_least=True), ""),
         (behind(9.9), ""),
         (behind(10.0), "Most lag: 10 s, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance."),
         (behind(None, 999), ""),
@@ -445,7 +474,7 @@ def test_samples_are_told_of_with_their_gaps() -> None:
         "gap: no samples from 1970-01-01 00:00:01Z to 1970-01-01 00:00:02Z: no answer",
         "causes: 0 stated by the broker's log, 0 inferred from the journal, 4 seen in samples, "
         "0 unknown",
-        "lag: between 5 samples of log ends (sampled)",
+        "lag, from commit to commit: between 5 samples of log ends (sampled)",
     ]
 
 
@@ -518,8 +547,8 @@ def test_what_lag_rests_on() -> None:
     asked = lookups(made=1_000, partitions=1, of_a_time_that_is_deleted=1)
     left_out = lookups(partitions_left_out=["t-1", "t-2"])
     assert lines(known(cluster=CLUSTER, lookups=asked, samples=9))[2:] == [
-        "lag: by 1,000 look-ups of ends in 1 partition (sampled), as true as the timestamps of "
-        "their records",
+        "lag, from commit to commit: by 1,000 look-ups of ends in 1 partition (sampled), as true "
+        "as the timestamps of their records",
         "lag: 1 look-up found nothing left of that time (sampled): retention has deleted it",
     ]
     assert lines(known(cluster=CLUSTER, lookups=left_out))[2:] == [

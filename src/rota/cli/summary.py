@@ -30,7 +30,10 @@ LEGEND = (
     "stopped: partitions that a living member had to give up; moved: changed hands though their "
     "owner was still there; needed: the fewest that the best balance had to move"
 )
-LAG_LEGEND = "lag: how old the oldest record was that was still to be read, at the worst; sampled"
+LAG_LEGEND = (
+    "lag: how old the oldest record was that was still to be read, at the worst, also between "
+    "commits; sampled"
+)
 STATUS_LEGEND = "WARN and ERR: Burrow's verdict on the lag at the end of the evidence"
 MARKS = (
     "counts are inferred from the journal, or sampled where that is said; how causes are known is "
@@ -147,7 +150,7 @@ def _lag(lag: Lag | None) -> str:
         return "unknown"
     if lag.most_seconds is None:
         return count(lag.most, "record")
-    return span(lag.most_seconds)
+    return f"{'>= ' if lag.at_least else ''}{span(lag.most_seconds)}"
 
 
 def _advice(group: Group) -> str:

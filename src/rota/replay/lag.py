@@ -52,6 +52,8 @@ class Track:
 
     def last(self, partition: I64, at: I64) -> I64:
         """The row of the last entry of a partition that is not later; -1 where there is none."""
+        if not len(self._partition):
+            return np.full(len(at), -1, dtype=np.int64)
         row = np.searchsorted(self._key, self._keys(partition, at), side="right") - 1
         return np.where((row >= 0) & (self._partition[row] == partition), row, -1)
 
@@ -129,6 +131,24 @@ class Ends:
 
         NaN where that was not in the stretch of the sample.
         """
+        before, wait = self._crossing(sample, offset)
+        return at - self.at[before] - wait
+
+    def passed(self, sample: I64, offset: I64) -> F64:
+        """When the end passed an offset, in milliseconds since 1970.
+
+        NaN where that was not in the stretch of the sample, and where there is no sample (-1).
+        """
+        found = np.full(len(sample), np.nan)
+        some = np.flatnonzero(sample >= 0)
+        before, wait = self._crossing(sample[some], offset[some])
+        found[some] = self.at[before] + wait
+        return found
+
+    def _crossing(self, sample: I64, offset: I64) -> tuple[I64, F64]:
+        """The last sample before the end passed an offset, and how long after it that was; NaN
+        where it was not in the stretch of the sample.
+        """
         wanted = _climbed(self.run[sample], offset, self.levels)
         row = np.searchsorted(self.climb, wanted, side="right")
         row = np.minimum(row, len(self.end) - 1)
@@ -137,7 +157,23 @@ class Ends:
         inside &= (before < row) & (self.end[row] > offset)
         rise = np.where(inside, self.end[row] - self.end[before], 1)
         wait = (offset + 1 - self.end[before]) / rise * (self.at[row] - self.at[before])
-        return np.where(inside, at - self.at[before] - wait, np.nan)
+        return before, np.where(inside, wait, np.nan)
+
+    def first_at(self) -> I64:
+        """For each sample the time of the first one in its stretch."""
+        return self.at[np.searchsorted(self.run, self.run)]
+
+    def last_at(self) -> I64:
+        """For each sample the time of the last one in its stretch."""
+        return self.at[np.searchsorted(self.run, self.run, side="right") - 1]
+
+    def deleted(self) -> I64:
+        """For each sample the offset below which nothing is there any more, by its stretch so far:
+        what is gone stays gone, also where a sample does not know the beginning.
+        """
+        levels, rank = np.unique(self.beginning, return_inverse=True)
+        base = self.run * (len(levels) + 1)
+        return levels[np.maximum.accumulate(base + rank) - base]
 
 
 def _climbed(run: I64, end: I64, levels: I64) -> I64:

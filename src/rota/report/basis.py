@@ -130,7 +130,7 @@ def _lag(read: Evidence) -> Iterator[str]:
     lookups = read.lookups
     if lookups is not None and lookups["made"]:
         yield (
-            f"lag: by {counted(lookups['made'], 'look-up')} of ends in "
+            f"lag, from commit to commit: by {counted(lookups['made'], 'look-up')} of ends in "
             f"{counted(lookups['partitions'], 'partition')} {known([Mark.SAMPLED])}, as true as "
             "the timestamps of their records"
         )
@@ -138,7 +138,10 @@ def _lag(read: Evidence) -> Iterator[str]:
         asked = "--lookups N" if read.cluster is not None else "--bootstrap-servers"
         yield f"lag: not computed; {asked} asks a cluster for log ends, --ends FILE gives samples"
     else:
-        yield f"lag: between {counted(read.samples, 'sample')} of log ends {known([Mark.SAMPLED])}"
+        yield (
+            f"lag, from commit to commit: between {counted(read.samples, 'sample')} of log ends "
+            f"{known([Mark.SAMPLED])}"
+        )
     if lookups is None:
         return
     if lookups["of_a_time_that_is_deleted"]:

@@ -54,7 +54,7 @@ def charts(story: Story, gold: Gold) -> Iterator[dict[str, Any]]:
         _span(story.evidence, ownership[place], rebalances[place]) for place in range(len(names))
     ]
     policies = totals(gold.whatif, names)
-    courses = lags(gold.lag, names, spans)
+    courses = lags(story.lag, names, spans)
     for place, group in enumerate(story.groups):
         yield _Chart(spans[place]).drawn(
             group,
@@ -197,7 +197,9 @@ def _head(group: Group) -> dict[str, Any]:
         "status": group.status,
         "complete_from": group.complete_from,
         "whole": group.whole,
-        "most_lag": None if lag is None else [lag.most_seconds, lag.most, lag.most_at],
+        "most_lag": None
+        if lag is None
+        else [lag.most_seconds, lag.most, lag.most_at, lag.at_least],
     }
 
 
@@ -250,7 +252,7 @@ def _lag(course: Course | None) -> dict[str, Any] | None:
         return None
     return {
         "step": course.step,
-        "bucket": deltas(course.buckets),
-        "records": course.records,
-        "seconds": course.seconds,
+        "in_seconds": course.in_seconds,
+        "lengths": course.lengths,
+        "lasts": course.lasts,
     }

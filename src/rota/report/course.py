@@ -6,16 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import compute
 
 from rota.replay.advice import CHANGE
-from rota.report.gold import milliseconds
+from rota.replay.lag import F64
 from rota.report.shelf import PLACE, placed, whole
 from rota.report.story import Group
 
-LAG_POINTS = 600
-"""Lag is drawn as the most of each of so many stretches of time."""
+LAG_POINTS = 240
+"""Lag is drawn as the most of each of so many buckets of time."""
+PIECE = 1 << 22
+"""Stretches in buckets that are gone through at a time."""
+FIGURES, FIGURES_OF_MANY = 3, 5
+"""To which lag is rounded: that of one bucket, and that from which others are reckoned."""
+TOLERANCE = 0.001
+"""Seconds."""
 SUMMED = ("rebalances", "stopped", "moved", "moved_min", "needless", "idle_members", "spread")
 
 
@@ -28,19 +35,27 @@ class Span:
 
     @property
     def step(self) -> int:
-        """The width of a stretch of lag."""
+        """The width of a bucket of lag."""
         return -(-(self.end - self.begin + 1) // LAG_POINTS)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """The most lag of a group's partitions, for each stretch of time in which any is known."""
+    """The most lag of a group's partitions in each bucket of time, as runs of buckets.
+
+    In a run lag rises as time passes, up to its last bucket: by the width of a bucket, from 0 on.
+    That is what a partition does that stands still, and what no lag is. Lag in records is the same
+    in all of a run.
+    """
 
     step: int
-    buckets: list[int]
-    """Which stretch, from 0."""
-    records: list[int]
-    seconds: list[float | None]
+    """The width of a bucket, in milliseconds."""
+    in_seconds: bool
+    """False: records, because no ages are known."""
+    lengths: list[int]
+    """How many buckets each run has."""
+    lasts: list[float | None]
+    """The lag in the last of them; None: it is not known in any."""
 
 
 def under_advice(whatif: pa.Table, groups: Sequence[Group]) -> pa.Table:
@@ -81,28 +96,66 @@ def _rank(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (place, not actual, stopped + needless, rebalances, policy)
 
 
-def lags(lag: pa.Table, names: Sequence[str], spans: Sequence[Span]) -> dict[int, Course]:
-    """The lag of each group that has any, by the group's place."""
-    rows = placed(lag.select(["group", "at", "lag", "lag_seconds"]), names)
-    places = whole(rows[PLACE])
-    begins = pa.array([span.begin for span in spans], pa.int64()).take(places)
-    steps = pa.array([span.step for span in spans], pa.int64()).take(places)
-    since = compute.subtract(whole(milliseconds(rows["at"])), begins)
-    buckets = compute.divide(since, steps)
-    shown = compute.and_(compute.greater_equal(since, 0), compute.less(buckets, LAG_POINTS))
-    most = (
-        pa.table([places, buckets, rows["lag"], rows["lag_seconds"]], [PLACE, "bucket", "n", "s"])
-        .filter(shown)
-        .group_by([PLACE, "bucket"])
-        .aggregate([("n", "max"), ("s", "max")])
-        .sort_by([(PLACE, "ascending"), ("bucket", "ascending")])
-    )
+def lags(stretches: pa.Table, names: Sequence[str], spans: Sequence[Span]) -> dict[int, Course]:
+    """The lag of each group that has any in its time, by the group's place.
+
+    :param stretches: :data:`rota.report.between.STRETCHES`
+    """
+    rows = placed(stretches, names)
+    seconds, records = _most(rows, spans)
     told: dict[int, Course] = {}
-    for place, bucket, records, seconds in zip(
-        *(most[name].to_pylist() for name in (PLACE, "bucket", "n_max", "s_max")), strict=True
-    ):
-        course = told.setdefault(place, Course(spans[place].step, [], [], []))
-        course.buckets.append(bucket)
-        course.records.append(records)
-        course.seconds.append(None if seconds is None else round(seconds, 3))
+    for place in np.flatnonzero((records >= 0).any(axis=1)).tolist():
+        step, in_seconds = spans[place].step, bool((seconds[place] >= 0).any())
+        amounts = seconds[place] if in_seconds else records[place]
+        lengths, lasts = _runs(amounts, step / 1000 if in_seconds else 0)
+        told[place] = Course(step=step, in_seconds=in_seconds, lengths=lengths, lasts=lasts)
     return told
+
+
+def _most(rows: pa.Table, spans: Sequence[Span]) -> tuple[F64, F64]:
+    """The most seconds and records of each group in each of its buckets; -1 where there are none.
+
+    Lag in seconds is largest where a bucket ends, or the stretch in it.
+    """
+    place, since, until, lag, lag_seconds = (
+        whole(rows[name]).to_numpy(zero_copy_only=False)
+        for name in (PLACE, "since", "until", "lag", "lag_seconds")
+    )
+    begin, step = (
+        np.array([getattr(span, name) for span in spans], dtype=np.int64)[place]
+        for name in ("begin", "step")
+    )
+    first = np.maximum((since - begin) // step, 0)
+    last = np.minimum((until - begin) // step, LAG_POINTS - 1)
+    many = np.maximum(last - first + 1, 0)
+    seconds, records = (np.full(len(spans) * LAG_POINTS, -1.0) for _ in range(2))
+    through = np.cumsum(many)
+    pieces = np.searchsorted(through, np.arange(PIECE, through[-1:].sum() + PIECE, PIECE))
+    for piece in np.split(np.arange(len(many)), np.unique(pieces)):
+        row = np.repeat(piece, many[piece])
+        bucket = np.arange(len(row)) - np.repeat(np.cumsum(many[piece]) - many[piece], many[piece])
+        bucket += first[row]
+        left = np.maximum(until[row] - begin[row] - (bucket + 1) * step[row], 0) / 1000
+        into = place[row].astype(np.int64) * LAG_POINTS + bucket
+        np.fmax.at(seconds, into, np.maximum(lag_seconds[row] - left, 0))
+        np.maximum.at(records, into, np.where(left > 0, 0, lag[row]))
+    shape = len(spans), LAG_POINTS
+    return seconds.reshape(shape), records.reshape(shape)
+
+
+def _runs(amounts: F64, rise: float) -> tuple[list[int], list[float | None]]:
+    """Runs of buckets in which lag rises evenly: see :class:`Course`."""
+    expected = np.where(amounts[1:] < 0, -1, np.maximum(amounts[1:] - rise, 0))
+    is_last = np.append(np.abs(expected - amounts[:-1]) > TOLERANCE, [True])
+    ends = np.flatnonzero(is_last)
+    lengths = np.diff(ends, prepend=-1).tolist()
+    lasts = amounts[ends].tolist()
+    return lengths, [_rounded(*pair) for pair in zip(lasts, lengths, strict=True)]
+
+
+def _rounded(amount: float, many: int) -> float | None:
+    """As few signs as will do for a picture."""
+    if amount < 0:
+        return None
+    rounded = float(f"{amount:.{FIGURES if many == 1 else FIGURES_OF_MANY}g}")
+    return int(rounded) if rounded.is_integer() else rounded

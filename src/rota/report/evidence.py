@@ -44,6 +44,17 @@ class Evidence:
     unread: tuple[tuple[str, int, tuple[str, ...]], ...]
     """What could not be read, how often, and examples."""
 
+    @property
+    def commits_until(self) -> int | None:
+        """Up to when all commits are known; None: to the last sample of an end.
+
+        A cluster that is read, or polled, tells its ends after its commits. Copied folders end with
+        their last record, however much later ends were sampled.
+        """
+        copied = self.cluster is None and self.polled is None
+        bounds = [self.until, self.last if copied else None]
+        return min((bound for bound in bounds if bound is not None), default=None)
+
 
 def read(table: pa.Table) -> Evidence:
     """The evidence of the run.

@@ -1,4 +1,4 @@
-"""The gold tables of a folder, as Arrow's."""
+"""The gold tables of a folder, and what of bronze and silver lag rests on, as Arrow's."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import compute, parquet
 
 from rota.errors import InputError, Unreachable
 from rota.tables import (
     ADVICE,
     ADVISED,
+    COMMITS,
+    ENDS,
     EVIDENCE,
     LAG,
     OWNERSHIP,
@@ -24,13 +26,20 @@ from rota.tables import (
 CURRENT = ".current"
 """The run that is shown: see :mod:`rota.pipeline.store`."""
 
-UNASKED = {LAG: {"journal_offset", "offset", "end", "evidence", "member_id"}}
+COMMIT = {"group", "topic", "partition", "at", "journal_offset"}
+"""What tells commits apart."""
+UNASKED = {
+    LAG: {"end", "evidence", "member_id"},
+    COMMITS: {column.name for column in COMMITS.columns} - COMMIT,
+}
 """Columns of large tables that the report does without."""
+ASKED = {COMMITS: compute.field("offset").is_null()}
+"""The rows of large tables that it needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gold:
-    """The gold tables of one run."""
+    """The gold tables of one run, and what lag rests on."""
 
     out: str
     """The folder that was given."""
@@ -43,6 +52,10 @@ class Gold:
     advised: pa.Table
     evidence: pa.Table
     """One row."""
+    ends: pa.Table
+    """bronze/ends."""
+    deletions: pa.Table
+    """Where offsets were deleted, of silver/commits."""
 
 
 def read(out: str) -> Gold:
@@ -63,6 +76,8 @@ def read(out: str) -> Gold:
         "advice": ADVICE,
         "advised": ADVISED,
         "evidence": EVIDENCE,
+        "ends": ENDS,
+        "deletions": COMMITS,
     }
     try:
         tables = {name: _table(run, table) for name, table in names.items()}
@@ -83,10 +98,14 @@ class _Other(Exception):
 
 
 def _table(run: Path, table: Table) -> pa.Table:
-    """The columns that a table has by its declaration, but for those that nobody asks for."""
+    """The columns that a table has by its declaration, but for those that nobody asks for; of some
+    only a few rows.
+    """
     names = [column.name for column in table.columns if column.name not in UNASKED.get(table, ())]
     try:
-        found = parquet.ParquetDataset(run / table.name, partitioning=None)
+        found = parquet.ParquetDataset(
+            run / table.name, partitioning=None, filters=ASKED.get(table)
+        )
         missing = set(names) - set(found.schema.names)
         if missing:
             raise _Other(table, f"it has no column {', '.join(sorted(missing))}")

@@ -1,6 +1,6 @@
-"""The worst lag of every group.
+"""The worst lag of every group, out of the stretches from commit to commit.
 
-There is a row of gold/lag for every commit, so millions of them: Arrow looks through them.
+There is a stretch for every commit, so millions of them: Arrow looks through them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute
 
-from rota.report.gold import milliseconds
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
@@ -25,30 +23,35 @@ class Lag:
     most_seconds: float | None
     """The oldest that a record was that was still to be read."""
     most_at: int
-    """When that was, in milliseconds since 1970; and where."""
+    """When that was, in milliseconds since 1970: just before a commit, or at the last sample; and
+    where."""
     most_topic: str
     most_partition: int
+    at_least: bool = False
+    """It was there before the first sample of the end: it may have been older."""
     after_rebalance: float | None = None
     """Seconds since the group's last rebalance then; None: there was none before."""
 
 
-def worst(lag: pa.Table, rebalances: Mapping[str, Sequence[int]]) -> dict[str, Lag]:
-    """The worst lag of each group that has any, out of gold/lag: the oldest record, or the most
-    records where no age is known; of equals the first.
+def worst(stretches: pa.Table, rebalances: Mapping[str, Sequence[int]]) -> dict[str, Lag]:
+    """The worst lag of each group that has any: the oldest record, or the most records where no age
+    is known; of equals the first.
 
+    :param stretches: :data:`rota.report.between.STRETCHES`
     :param rebalances: when each group had one, rising
     """
-    aged = lag.filter(compute.is_valid(lag["lag_seconds"]))
+    aged = stretches.filter(compute.is_valid(stretches["lag_seconds"]))
     known = compute.unique(aged["group"])
-    ageless = lag.filter(compute.invert(compute.is_in(lag["group"], value_set=known)))
+    ageless = stretches.filter(compute.invert(compute.is_in(stretches["group"], value_set=known)))
     return {
         row["group"]: Lag(
             most=row["lag"],
             most_seconds=row["lag_seconds"],
-            most_at=row["at"],
+            most_at=row["until"],
             most_topic=row["topic"],
             most_partition=row["partition"],
-            after_rebalance=_since_last(rebalances.get(row["group"], ()), row["at"]),
+            at_least=row["at_least"],
+            after_rebalance=_since_last(rebalances.get(row["group"], ()), row["until"]),
         )
         for rows, measure in ((aged, "lag_seconds"), (ageless, "lag"))
         for row in _first(rows, measure)
@@ -62,18 +65,19 @@ def _since_last(rebalances: Sequence[int], at: int) -> float | None:
 
 def _first(rows: pa.Table, measure: str) -> list[dict[str, Any]]:
     """For each group the first of its rows with the largest measure."""
-    columns = ("group", "topic", "partition", "lag_seconds", "lag")
-    found = rows.select(columns).append_column("at", milliseconds(rows["at"]))
+    columns = ("group", "topic", "partition", "lag_seconds", "lag", "until", "at_least")
+    found = rows.select(columns)
     narrower = (
         (measure, "max"),
-        ("at", "min"),
+        ("until", "min"),
         ("topic", "min"),
         ("partition", "min"),
         ("lag", "max"),
+        ("at_least", "min"),
     )
     for column, which in narrower:
         found = _those(found, column, which)
-    same = found.group_by([*columns, "at"]).aggregate([])
+    same = found.group_by(list(columns)).aggregate([])
     listed: list[dict[str, Any]] = same.sort_by("group").to_pylist()
     return listed
 

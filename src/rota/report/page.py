@@ -181,7 +181,8 @@ def lag_cell(lag: Lag | None) -> str:
     if lag.most_seconds is None:
         # below all that have seconds, and among each other by their number
         return f'<data value="{-1 / (lag.most + 2):.15g}">{lag.most:,} records</data>'
-    return f'<data value="{lag.most_seconds:.3f}">{span(lag.most_seconds)}</data>'
+    at_least = "≥ " if lag.at_least else ""
+    return f'<data value="{lag.most_seconds:.3f}">{at_least}{span(lag.most_seconds)}</data>'
 
 
 def _unread(evidence: Evidence) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
@@ -14,7 +14,7 @@ from pyarrow import compute
 from rota.replay.advice import CHANGE, KEEP
 from rota.replay.dialect import LIBRARIES, UNKNOWN
 from rota.replay.policy import THEN
-from rota.report import evidence, lag
+from rota.report import between, evidence, lag
 from rota.report.evidence import Evidence
 from rota.report.gold import Gold, milliseconds
 from rota.report.lag import Lag
@@ -122,9 +122,11 @@ class Group:
         lag = self.lag
         if lag is None:
             return ""
-        if lag.most_seconds is None:
-            notable, behind = lag.most >= NOTABLE_RECORDS, f"{lag.most:,} records"
-        else:
+        notable, behind = lag.most >= NOTABLE_RECORDS, f"{lag.most:,} records"
+        if lag.most_seconds is not None and lag.at_least:
+            notable |= lag.most_seconds >= NOTABLE_SECONDS
+            behind = f"at least {span(lag.most_seconds)}, {behind}"
+        elif lag.most_seconds is not None:
             notable = lag.most_seconds >= NOTABLE_SECONDS
             behind = span(lag.most_seconds)
         when = "before any rebalance"
@@ -161,6 +163,8 @@ class Story:
     evidence: Evidence
     causes: Causes
     """Of all these groups."""
+    lag: pa.Table = field(default_factory=between.STRETCHES.empty_table, repr=False)
+    """Of every group, from commit to commit: :data:`rota.report.between.STRETCHES`."""
 
     @property
     def marks(self) -> dict[str, tuple[Mark, ...]]:
@@ -200,6 +204,7 @@ def tell(gold: Gold, wanted: Sequence[str] = ()) -> Story:
         every=gold.advice.num_rows,
         evidence=read,
         causes=teller.all_causes(is_wanted),
+        lag=teller.lag,
     )
 
 
@@ -220,11 +225,18 @@ class _Teller:
 
     def __init__(self, gold: Gold, read: Evidence) -> None:
         self._causes = _causes(gold.rebalances)
-        self._lag = lag.worst(gold.lag, _times(gold.rebalances))
         self._status = _status(gold.status)
         self._windows = {group: (at, whole) for group, at, whole in read.windows}
         polled = read.polled or {"groups": ()}
         self._only_polled = set(polled["groups"]) - set(self._windows)
+        self.lag = between.stretches(
+            gold.lag,
+            gold.ends,
+            gold.ownership,
+            deletions=gold.deletions,
+            seen=between.Seen(polled=self._only_polled, last=read.commits_until),
+        )
+        self._lag = lag.worst(self.lag, _times(gold.rebalances))
 
     def group(self, row: Mapping[str, Any]) -> Group:
         """A row of gold/advice, with what the others add."""

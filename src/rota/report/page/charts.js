@@ -98,13 +98,15 @@ function noAdvice(group) {
 
 function lagChart({ lag }, view) {
   if (!lag) return null;
-  const inSeconds = lag.seconds.some((one) => one !== null);
   at('lag-title').replaceChildren(
-    `Lag in ${inSeconds ? 'seconds' : 'records (ages are not known)'}, the most of all partitions `, marked('sampled'));
+    lag.inSeconds
+      ? 'Lag in seconds, from commit to commit: the longest that a record waited, of all partitions '
+      : 'Lag in records (ages are not known), the most of all partitions ',
+    marked('sampled'));
   return new LagChart(
-    at('lag'), view, lag, inSeconds ? lag.seconds : lag.records,
-    inSeconds ? (amount) => duration(amount * SECOND) : number,
-    inSeconds ? STEPS.map((step) => step / SECOND) : []);
+    at('lag'), view, lag,
+    lag.inSeconds ? (amount) => duration(amount * SECOND) : number,
+    lag.inSeconds ? STEPS.map((step) => step / SECOND) : []);
 }
 
 function fillTopics(chart, choose) {
@@ -141,9 +143,9 @@ function describe(chart, { would, moves, lag }) {
   at('moves').setAttribute('aria-label',
     `Partitions moved at each rebalance: ${number(group.moved)} in all, ${number(group.needed)} needed, ${group.mark}. ${hint}`);
   if (lag) {
-    const [seconds, records, when] = group.most_lag || [null, Math.max(...chart.lag.records), chart.begin];
-    at('lag').setAttribute('aria-label',
-      `Lag over time: the most was ${seconds === null ? counted(records, 'record') : duration(seconds * SECOND)}, ${moment(when)}, sampled.`);
+    const [seconds, records, when, atLeast] = group.most_lag;
+    const most = seconds === null ? counted(records, 'record') : `${atLeast ? 'at least ' : ''}${duration(seconds * SECOND)}`;
+    at('lag').setAttribute('aria-label', `Lag over time, from commit to commit: the most was ${most}, ${moment(when)}, sampled.`);
   }
   const causes = [...new Set([...rebalances.cause, ...(replayed ? replayed.cause : [])])];
   at('causes').replaceChildren(...causes.map((cause) => {
@@ -170,7 +172,7 @@ function tip({ chart, was, would, lag, cursor, plot }) {
   }
   if (plot === lag) {
     const amount = lag.amountAt(time);
-    lines.push(`lag, ${moment(time)}: ${amount === null ? UNKNOWN : lag.say(amount)} (sampled)`);
+    lines.push(`lag, ${moment(time)}: ${amount === null ? UNKNOWN : `up to ${lag.say(amount)}`} (sampled)`);
   }
   if (!lines.length) lines.push(moment(time));
   return lines.join('\n');

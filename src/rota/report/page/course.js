@@ -40,9 +40,9 @@ class MovesChart extends Plot {
 }
 
 class LagChart extends Plot {
-  constructor(canvas, view, lag, amounts, say, steps) {
+  constructor(canvas, view, lag, say, steps) {
     super(canvas, view);
-    Object.assign(this, { lag, amounts, say, steps });
+    Object.assign(this, { lag, say, steps });
   }
 
   get tall() {
@@ -50,10 +50,10 @@ class LagChart extends Plot {
   }
 
   paint(ink) {
-    const { at: times, step } = this.lag;
+    const { at: times, step, amounts } = this.lag;
     const first = Math.max(placeOf(times, this.view.from) - 1, 0);
     const end = Math.min(placeOf(times, this.view.to) + 1, times.length);
-    const most = Math.max(0, ...this.amounts.slice(first, end).map((amount) => amount || 0));
+    const most = Math.max(0, ...amounts.slice(first, end));
     this.draw((context) => {
       const y = this.amountAxis(context, ink, most || 1, this.say, this.steps);
       context.save();
@@ -62,10 +62,9 @@ class LagChart extends Plot {
       context.clip();
       context.fillStyle = ink.accent;
       for (let place = first; place < end; place++) {
-        if (this.amounts[place] === null) continue;
         const left = this.x(times[place]);
         const width = Math.max(this.x(times[place] + step) - left, 1.5);
-        context.fillRect(left, y(this.amounts[place]) - 1, width, this.bottom - y(this.amounts[place]) + 1);
+        context.fillRect(left, y(amounts[place]) - 1, width, this.bottom - y(amounts[place]) + 1);
       }
       context.restore();
       this.timeAxis(context, ink);
@@ -79,7 +78,7 @@ class LagChart extends Plot {
   // The amount at a time; null where none is known.
   amountAt(time) {
     const place = placeOf(this.lag.at, time + INSTANT) - 1;
-    return place >= 0 && time < this.lag.at[place] + this.lag.step ? this.amounts[place] : null;
+    return place >= 0 && time < this.lag.at[place] + this.lag.step ? this.lag.amounts[place] : null;
   }
 }
 

@@ -81,13 +81,20 @@ function rebalancesOf(columns, times, words) {
   return found;
 }
 
-function lagOf(columns, begin) {
-  return {
-    at: summed(columns.bucket).map((bucket) => begin + bucket * columns.step),
-    step: columns.step,
-    records: columns.records,
-    seconds: columns.seconds,
-  };
+// In a run of buckets lag in seconds rises as time passes, up to the last; null: it is not known.
+function lagOf({ step, in_seconds: inSeconds, lengths, lasts }, begin) {
+  const times = [];
+  const amounts = [];
+  const rise = inSeconds ? step / 1000 : 0;
+  let bucket = 0;
+  lengths.forEach((length, run) => {
+    for (let left = length - 1; left >= 0; left--, bucket++) {
+      if (lasts[run] === null) continue;
+      times.push(begin + bucket * step);
+      amounts.push(Math.max(lasts[run] - left * rise, 0));
+    }
+  });
+  return { at: times, step, inSeconds, amounts };
 }
 
 // Members are numbered as they come, so that those of one time have different colours. A static

@@ -1,0 +1,273 @@
+"""Lag from commit to commit: how long the oldest unread record had been waiting.
+
+At a commit a group is as little behind as it ever is. A partition that stands still has no commits
+at all while its lag grows, so gold/lag, which has a row for every commit, says nothing of that
+time. Here a stretch goes from one commit to the next, and the lag is the one just before the next;
+after a partition's last commit, and before its offset is deleted, it goes on to the last sample of
+the end, for as long as somebody of the group owns the partition.
+
+Only what is certain counts. The record at the committed offset was there when it was committed, or
+a sample has the end beyond it: from when on is what :class:`rota.replay.lag.Ends` says. What
+retention took does not wait. Where the end fell (the topic was made anew) a stretch is over with
+the last sample before: commits after it are not in gold/lag, and the record is another.
+
+There are millions of rows: everything is columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import compute
+
+from rota.replay.lag import F64, I64, Bools, Ends, Track
+from rota.report.gold import milliseconds
+
+FOREVER = np.iinfo(np.int64).max
+NEVER = np.iinfo(np.int64).min
+TIME = pa.int64()
+STRETCHES = pa.schema(
+    [
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("since", TIME),
+        ("until", TIME),
+        ("lag", pa.int64()),
+        ("lag_seconds", pa.float64()),
+        ("at_least", pa.bool_()),
+    ]
+)
+"""A stretch: from a commit (``since``) to just before the next, in milliseconds since 1970; how
+many records were to be read at its end, and how old the oldest of them was. Before the end it was
+younger by the time that was left, and before it was written there was no lag. ``at_least``: it was
+there before the first sample, so it is older. An age of which nothing is known is null."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """How far the times of commits are known."""
+
+    polled: Collection[str] = ()
+    """Groups that were asked for their commits now and then: a commit may have been made at any
+    time since the partition's end was sampled before."""
+    last: int | None = None
+    """Up to when all commits are known, in milliseconds since 1970; None: to the last sample."""
+
+
+def stretches(
+    lag: pa.Table,
+    ends: pa.Table,
+    ownership: pa.Table,
+    *,
+    deletions: pa.Table | None = None,
+    seen: Seen | None = None,
+) -> pa.Table:
+    """The stretches of all groups and partitions, as :data:`STRETCHES`, by group.
+
+    :param lag: gold/lag
+    :param ends: bronze/ends
+    :param ownership: gold/ownership
+    :param deletions: of silver/commits the rows without an offset; nobody waits after them
+    """
+    if not lag.num_rows:
+        return STRETCHES.empty_table()
+    rows = lag if deletions is None else _with(lag, deletions)
+    committed = _Committed.of(rows)
+    samples = committed.samples(ends)
+    sample = samples.track.last(committed.number, committed.at)
+    seen = seen or Seen()
+    is_polled = _is_in(committed.group_names, seen.polled)[committed.group]
+    until = _next(committed, samples, sample, is_polled)
+    until = np.where(committed.is_last, FOREVER if seen.last is None else seen.last, until)
+    final = _picked(samples.last_at(), sample, committed.at)
+    final = np.minimum(final, committed.owned_until(ownership, until))
+    is_over = committed.is_last | np.append(committed.is_deletion[1:], [False])
+    until = np.where(is_over, np.minimum(final, until), until)
+    return _told(rows, committed, samples, sample, np.maximum(until, committed.at))
+
+
+def _with(lag: pa.Table, deletions: pa.Table) -> pa.Table:
+    """Commits and deletions of committed offsets; these without an offset."""
+    names = ["group", "topic", "partition", "at", "journal_offset", "offset", "lag", "lag_seconds"]
+    return pa.concat_tables(
+        [lag.select(names), deletions.select(names[:5])], promote_options="permissive"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Committed:
+    """Commits and deletions by group and partition, each one's in the journal's order."""
+
+    row: I64
+    """In gold/lag."""
+    group: I64
+    """Its place among the names."""
+    group_names: pa.Array
+    topics: pa.Array
+    numbered: I64
+    """Topic and partition of all that are committed, in one number each, rising: their places are
+    the numbers of partitions here. A partition of another topic has another."""
+    number: I64
+    at: I64
+    offset: I64
+    lag: I64
+    seconds: F64
+    """NaN where it is not known."""
+    is_last: Bools
+    """Nothing else follows of the partition."""
+    is_deletion: Bools
+    """It is no commit: the offset was deleted."""
+
+    @classmethod
+    def of(cls, lag: pa.Table) -> _Committed:
+        groups, topics = (compute.unique(lag[name]) for name in ("group", "topic"))
+        group = _places(lag["group"], groups)
+        numbered, number = np.unique(_pairs(lag, topics), return_inverse=True)
+        key = group * len(numbered) + number
+        row = np.lexsort((_int64(lag["journal_offset"]), key))
+        key = key[row]
+        return cls(
+            row=row,
+            group=group[row],
+            group_names=groups,
+            topics=topics,
+            numbered=numbered,
+            number=number[row],
+            at=_int64(milliseconds(lag["at"]))[row],
+            offset=_int64(compute.fill_null(lag["offset"], 0))[row],
+            lag=_int64(compute.fill_null(lag["lag"], 0))[row],
+            seconds=lag["lag_seconds"].to_numpy().astype(np.float64)[row],
+            is_last=np.append(key[1:] != key[:-1], [True]),
+            is_deletion=lag["offset"].is_null().to_numpy()[row],
+        )
+
+    def samples(self, ends: pa.Table) -> Ends:
+        """The samples of partitions that are committed."""
+        number = self._numbers(ends)
+        kept = number >= 0
+        at, end = _int64(milliseconds(ends["at"])), _int64(ends["end"])
+        beginning = _int64(compute.fill_null(ends["beginning"], 0))
+        return Ends.of(number[kept], at[kept], end[kept], beginning[kept])
+
+    def owned_until(self, ownership: pa.Table, before: I64) -> I64:
+        """Until when the last owner in the group that came before a time had each partition."""
+        number, group = self._numbers(ownership), _places(ownership["group"], self.group_names)
+        kept = (number >= 0) & (group >= 0)
+        since = _int64(milliseconds(ownership["since"]))[kept]
+        until = _int64(compute.fill_null(milliseconds(ownership["until"]), FOREVER))[kept]
+        key = group[kept] * len(self.numbered) + number[kept]
+        order = np.lexsort((since, key))
+        owned, place = np.unique(key[order], return_inverse=True)
+        own = _found(owned, self.group * len(self.numbered) + self.number)
+        row = Track(place, since[order]).last(own, before)
+        return _picked(until[order], row, np.full(len(own), NEVER))
+
+    def _numbers(self, table: pa.Table) -> I64:
+        """Each row's partition; -1 where nothing is committed in it."""
+        return _found(self.numbered, _pairs(table, self.topics))
+
+
+def _next(committed: _Committed, samples: Ends, sample: I64, is_polled: Bools) -> I64:
+    """Until when the record at each committed offset is sure to have waited, if another commit
+    follows.
+    """
+    following = np.minimum(np.arange(len(sample)) + 1, len(sample) - 1)
+    until = committed.at[following]
+    asked = samples.track.last(committed.number, until - 1)
+    until = np.where(is_polled, _picked(samples.at, asked, committed.at), until)
+    run = _picked(samples.run, sample, np.full(len(sample), -1))
+    fallen = (run >= 0) & (run[following] > run)
+    return np.where(fallen, _picked(samples.last_at(), sample, until), until)
+
+
+def _told(lag: pa.Table, committed: _Committed, samples: Ends, sample: I64, until: I64) -> pa.Table:
+    """The stretches, with the lag just before each ends."""
+    at, offset = committed.at, committed.offset
+    newest = samples.track.last(committed.number, until)
+    oldest = np.maximum(offset, _picked(samples.deleted(), newest, offset))
+    upcoming = np.maximum(offset, _picked(samples.beginning, sample, offset))
+    written, at_least = _written(committed, samples, sample, oldest, oldest == upcoming)
+    seconds = np.where(np.isnan(written), 0.0, np.maximum(until - written, 0) / 1000)
+    seconds[at_least & (seconds == 0)] = np.nan
+    ends = samples.when(committed.number, until)
+    records = np.maximum(np.where(ends.known, ends.end - offset, 0), committed.lag)
+    found = {"since": at, "until": until, "lag": records, "lag_seconds": seconds}
+    found["at_least"] = at_least & ~np.isnan(seconds)
+    # what retention took later was still waiting when it was committed
+    taken = np.flatnonzero((oldest != upcoming) & (committed.seconds > 0))
+    then = {"since": at, "until": at, "lag": committed.lag, "lag_seconds": committed.seconds}
+    then = {name: values[taken] for name, values in then.items()}
+    then["at_least"] = np.zeros(len(taken), dtype=bool)
+    made = np.flatnonzero(~committed.is_deletion)
+    found = {name: values[made] for name, values in found.items()}
+    return pa.concat_tables(
+        [_table(lag, committed.row[made], found), _table(lag, committed.row[taken], then)]
+    )
+
+
+def _written(
+    committed: _Committed, samples: Ends, sample: I64, oldest: I64, is_upcoming: Bools
+) -> tuple[F64, Bools]:
+    """When the oldest unread record was written, NaN where no sample has it; and whether that is
+    only known to have been earlier.
+
+    :param is_upcoming: it is the one whose age gold/lag has
+    """
+    was_there = (committed.lag > 0) & (oldest < committed.offset + committed.lag)
+    known = was_there & is_upcoming & ~np.isnan(committed.seconds)
+    written = samples.passed(sample, oldest)
+    written = np.where(known, committed.at - committed.seconds * 1000, written)
+    at_least = was_there & np.isnan(written)
+    written = np.where(at_least, _picked(samples.first_at(), sample, committed.at), written)
+    return np.where(was_there, np.fmin(written, committed.at), written), at_least
+
+
+def _table(lag: pa.Table, rows: I64, told: Mapping[str, npt.NDArray[Any]]) -> pa.Table:
+    """Columns of numbers beside where rows of gold/lag are."""
+    where = lag.select(["group", "topic", "partition"]).take(pa.array(rows))
+    for name, values in told.items():
+        where = where.append_column(name, pa.array(values, from_pandas=True))
+    return where.cast(STRETCHES)
+
+
+def _pairs(table: pa.Table, topics: pa.Array) -> I64:
+    """Topic and partition in one number; negative where the topic is none of these."""
+    return _places(table["topic"], topics) << 32 | _int64(table["partition"])
+
+
+def _places(column: pa.ChunkedArray, values: pa.Array) -> I64:
+    """Each value's place among some; -1 where it is none of them."""
+    return _int64(compute.fill_null(compute.index_in(column, value_set=values), -1))
+
+
+def _found(listed: I64, wanted: I64) -> I64:
+    """Where each number stands in a rising list; -1 where it does not."""
+    if not len(listed):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    place = np.minimum(np.searchsorted(listed, wanted), len(listed) - 1)
+    return np.where(listed[place] == wanted, place, -1)
+
+
+def _picked(values: I64, row: I64, otherwise: I64) -> I64:
+    """Each row's value; something else where there is none (-1)."""
+    found = otherwise.copy()
+    some = row >= 0
+    found[some] = values[row[some]]
+    return found
+
+
+def _is_in(names: pa.Array, some: Collection[str]) -> Bools:
+    wanted = pa.array(sorted(some), pa.string())
+    found: Bools = compute.is_in(names, value_set=wanted).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _int64(column: pa.ChunkedArray) -> I64:
+    found: I64 = column.to_numpy().astype(np.int64)
+    return found

@@ -1,0 +1,193 @@
+"""Lag from commit to commit over any commits, samples and owners, beside the plainest way of
+finding it.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.report.between import Seen
+from tests.stretch_tables import Scene, Where
+
+T: Where = ("t", 0)
+Sampled = tuple[Where, int, int, int | None]
+times = st.integers(0, 100)
+offsets = st.integers(0, 40)
+groups = st.sampled_from("ggh")
+places: st.SearchStrategy[Where] = st.sampled_from([T, T, T, ("t", 1), ("u", 0)])
+
+
+def risen(steps: list[tuple[Where, int, int, int | None]]) -> list[Sampled]:
+    """Ends that rise by steps, and now and then begin anew; a beginning is behind its end."""
+    ends: dict[Where, int] = {}
+    found: list[Sampled] = []
+    for where, at, rise, behind in sorted(steps, key=lambda step: step[1]):
+        ends[where] = ends.get(where, 0) + rise if rise else 0
+        low = None if behind is None else max(ends[where] - behind, 0)
+        found.append((where, at, ends[where], low))
+    return found
+
+
+scenes = st.builds(
+    Scene,
+    commits=st.lists(
+        st.tuples(groups, places, times, st.none() | offsets | offsets | offsets), max_size=14
+    ),
+    samples=st.lists(
+        st.tuples(places, times, st.integers(0, 12), st.none() | st.integers(0, 20)),
+        max_size=16,
+        unique_by=lambda sample: sample[:2],
+    ).map(risen),
+    owned=st.lists(
+        st.tuples(groups, places, times, st.none() | st.just(100)),
+        max_size=6,
+        unique_by=lambda span: span[:3],
+    ),
+    seen=st.builds(Seen, polled=st.sets(groups, max_size=1), last=st.none() | times),
+)
+Sample = tuple[int, int, int]
+"""When, end, beginning."""
+
+
+def runs(scene: Scene, where: Where) -> list[list[Sample]]:
+    """A partition's samples, apart where the end fell."""
+    mine = sorted((at, end, low or 0) for w, at, end, low in scene.samples if w == where)
+    found: list[list[Sample]] = []
+    for sample in mine:
+        if not found or sample[1] < found[-1][-1][1]:
+            found.append([])
+        found[-1].append(sample)
+    return found
+
+
+def passed(run: list[Sample], offset: int) -> float | None:
+    """When the end passed an offset."""
+    for (t0, e0, _), (t1, e1, _) in pairwise(run):
+        if e0 <= offset < e1:
+            return t0 + (offset + 1 - e0) / (e1 - e0) * (t1 - t0)
+    return None
+
+
+def owned_until(scene: Scene, group: str, where: Where, before: float) -> float:
+    mine = [span for span in scene.owned if span[:2] == (group, where) and span[2] <= before]
+    if not mine:
+        return -math.inf
+    until = max(mine, key=lambda span: span[2])[3]
+    return math.inf if until is None else until
+
+
+def waited_until(
+    scene: Scene, row: dict[str, Any], following: tuple[int, int | None] | None
+) -> float:
+    """Until when the record at a committed offset is sure to have waited."""
+    group, where, at = row["group"], (row["topic"], row["partition"]), row["at"]
+    run = [run for run in runs(scene, where) if run[0][0] <= at][-1]
+    later = [run[0][0] for run in runs(scene, where) if run[0][0] > at]
+    until: float = math.inf if scene.seen.last is None else scene.seen.last
+    if following is not None:
+        until = float(following[0])
+        if group in scene.seen.polled:
+            asked = [t for each in runs(scene, where) for t, _, _ in each if t < until]
+            until = max(asked, default=at)
+        if later and later[0] <= following[0]:
+            until = run[-1][0]
+    if following is None or following[1] is None:
+        until = min(until, run[-1][0], owned_until(scene, group, where, until))
+    return max(until, float(at))
+
+
+def plainly(scene: Scene) -> list[tuple[Any, ...]]:
+    """Every stretch: where, from when to when, seconds, whether it is at least so much."""
+    found = []
+    rows = {row["journal_offset"]: row for row in _milliseconds(scene)}
+    for order, row in rows.items():
+        group, where = row["group"], (row["topic"], row["partition"])
+        following = next(
+            (
+                (at, offset)
+                for place, (g, w, at, offset) in enumerate(scene.commits)
+                if place > order and (g, w) == (group, where) and (place in rows or offset is None)
+            ),
+            None,
+        )
+        at, offset, until = row["at"], row["offset"], waited_until(scene, row, following)
+        run = [run for run in runs(scene, where) if run[0][0] <= at][-1]
+        oldest = max(offset, *(low for t, _, low in run if t <= until))
+        upcoming = max(offset, [low for t, _, low in run if t <= at][-1])
+        was_there = row["lag"] > 0 and oldest < offset + row["lag"]
+        written = passed(run, oldest)
+        at_least = was_there and written is None
+        if at_least:
+            written = run[0][0]
+        seconds: float | None = 0.0 if written is None else max(until - written, 0) / 1000
+        if at_least and not seconds:
+            seconds, at_least = None, False
+        key = (group, *where)
+        found.append((*key, at, until, seconds, at_least))
+        if oldest != upcoming and row["lag_seconds"]:
+            found.append((*key, at, at, row["lag_seconds"], False))
+    return sorted(found, key=ranked)
+
+
+def ranked(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    *key, seconds, at_least = row
+    return (*key, -1 if seconds is None else round(seconds, 9), at_least)
+
+
+def _milliseconds(scene: Scene) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = scene.lag().to_pylist()
+    return [row | {"at": round(row["at"].timestamp() * 1000)} for row in rows]
+
+
+def near(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, abs_tol=1e-6)
+
+
+@given(scenes)
+def test_stretches_are_those_that_a_loop_would_find(scene: Scene) -> None:
+    columns = ("group", "topic", "partition", "since", "until", "lag_seconds", "at_least")
+    told = sorted((tuple(row[name] for name in columns) for row in scene.told()), key=ranked)
+    expected = plainly(scene)
+    assert len(told) == len(expected)
+    for ours, theirs in zip(told, expected, strict=True):
+        assert (ours[:5], ours[6]) == (theirs[:5], theirs[6])
+        assert near(ours[5], theirs[5]), (ours, theirs)
+
+
+@given(scenes)
+def test_lag_is_never_less_than_at_the_commit(scene: Scene) -> None:
+    """Of what a commit knows, nothing is lost on the way to the report."""
+    most: dict[tuple[str, str, int], float] = {}
+    for row in scene.told():
+        key = row["group"], row["topic"], row["partition"]
+        most[key] = max(most.get(key, 0.0), row["lag_seconds"] or 0.0)
+        assert row["until"] >= row["since"]
+        assert row["lag"] >= 0
+    for row in scene.lag().to_pylist():
+        key = row["group"], row["topic"], row["partition"]
+        assert most[key] >= (row["lag_seconds"] or 0.0) - 1e-6
+
+
+@given(scenes, st.permutations(range(20)))
+def test_samples_of_other_partitions_change_nothing(scene: Scene, order: list[int]) -> None:
+    """Each partition alone is told as it is told among others."""
+    whole = scene.told()
+    for where in {where for _, where, _, _ in scene.commits}:
+        alone = Scene(
+            commits=[
+                commit if commit[1] == where else ("nobody", ("none", 9), *commit[2:])
+                for commit in scene.commits
+            ],
+            samples=[scene.samples[n] for n in order if n < len(scene.samples)],
+            owned=[span for span in scene.owned if span[1] == where],
+            seen=scene.seen,
+        )
+        mine = [row for row in whole if (row["topic"], row["partition"]) == where]
+        assert [row for row in alone.told() if row["group"] != "nobody"] == mine

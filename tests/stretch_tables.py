@@ -1,0 +1,105 @@
+"""Commits, samples and owners as the tables that lag from commit to commit is told from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rota.pipeline import schema
+from rota.replay.lag import Ends, lags
+from rota.report.between import Seen, stretches
+from rota.tables import COMMITS, ENDS, LAG, OWNERSHIP, Table
+
+Where = tuple[str, int]
+"""A topic and a partition of it."""
+
+
+def table(kind: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Rows of a table; what they do not have is null."""
+    names = schema.arrow(kind).names
+    whole = [{name: row.get(name) for name in names} for row in rows]
+    return pa.Table.from_batches([schema.batch(kind, whole)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """What happened to some partitions. Times are milliseconds."""
+
+    commits: Sequence[tuple[str, Where, int, int | None]]
+    """Group, partition, when, offset (None: it was deleted), in the journal's order."""
+    samples: Sequence[tuple[Where, int, int, int | None]] = ()
+    """Partition, when, end, beginning."""
+    owned: Sequence[tuple[str, Where, int, int | None]] = ()
+    """Group, partition, from when to when."""
+    seen: Seen = field(default_factory=Seen)
+
+    def lag(self) -> pa.Table:
+        """gold/lag, as the pipeline computes it."""
+        places = sorted({where for where, *_ in self.samples})
+        sampled = [(places.index(w), at, end, low or 0) for w, at, end, low in self.samples]
+        made = [
+            (group, where, at, offset, order)
+            for order, (group, where, at, offset) in enumerate(self.commits)
+            if offset is not None and where in places
+        ]
+        columns = [(places.index(where), at, offset) for _, where, at, offset, _ in made]
+        ends = Ends.of(*np.array(sampled, dtype=np.int64).reshape(-1, 4).T)
+        partition, at, offset = np.array(columns, dtype=np.int64).reshape(-1, 3).T
+        found = lags(partition, at, offset, ends)
+        rows = []
+        for row, end, lag, seconds in zip(*found, strict=True):
+            group, (topic, number), when, committed, order = made[row]
+            rows.append(
+                {
+                    "group": group,
+                    "topic": topic,
+                    "partition": number,
+                    "at": when,
+                    "journal_offset": order,
+                    "offset": committed,
+                    "end": int(end),
+                    "lag": int(lag),
+                    "lag_seconds": None if np.isnan(seconds) else float(seconds),
+                    "evidence": "sampled",
+                }
+            )
+        return table(LAG, rows)
+
+    def told(self) -> list[dict[str, Any]]:
+        """The stretches, by group, partition and time."""
+        found = stretches(
+            self.lag(),
+            table(ENDS, map(_sample, self.samples)),
+            table(OWNERSHIP, map(_ownership, self.owned)),
+            deletions=table(COMMITS, self._deletions()),
+            seen=self.seen,
+        )
+        by = ("group", "topic", "partition", "since", "until", "lag")
+        return sorted(found.to_pylist(), key=lambda row: [row[name] for name in by])
+
+    def _deletions(self) -> Iterable[dict[str, Any]]:
+        for order, (group, (topic, partition), at, offset) in enumerate(self.commits):
+            if offset is None:
+                yield {
+                    "group": group,
+                    "topic": topic,
+                    "partition": partition,
+                    "at": at,
+                    "journal_offset": order,
+                }
+
+
+def _sample(sample: tuple[Where, int, int, int | None]) -> dict[str, Any]:
+    (topic, partition), at, end, beginning = sample
+    row = {"topic": topic, "partition": partition, "at": at}
+    return row | {"end": end, "beginning": beginning}
+
+
+def _ownership(owned: tuple[str, Where, int, int | None]) -> dict[str, Any]:
+    group, (topic, partition), since, until = owned
+    row = {"group": group, "topic": topic, "partition": partition}
+    return row | {"since": since, "until": until}
