@@ -169,9 +169,9 @@ def _ordered(gold: Gold, column: str, order: str | None) -> list[str]:
         values = sorted((row[COUNTS[column]] for row in rows), reverse=backwards)
         return [f"{value:,.0f}" for value in values]
     if column == "lag":
-        most = (group.lag and group.lag.most_seconds for group in story.tell(gold).groups)
-        known = sorted((one for one in most if one is not None), reverse=backwards)
-        return list(map(span, known))
+        lags = (group.lag for group in story.tell(gold).groups)
+        most = (lag.most_seconds for lag in lags if lag is not None)
+        return list(map(span, sorted((one for one in most if one is not None), reverse=backwards)))
     names = {"name": "group"}
     texts = [
         row["policy"] * (row["verdict"] == "change")
