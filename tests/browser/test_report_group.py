@@ -481,16 +481,15 @@ def test_lag_rises_while_nothing_is_committed(report: Opener) -> None:
     window = report()
     window.open("orders-app")
     box = window.box("#lag")
-    found = []
-    for part in range(6, 12):
+    found = set()
+    for part in range(10, 30):
         tip = window.pointed("#lag", (box["width"] * part / 100, box["height"] / 2))
         told = re.search(r"lag, 2026-11-15 06:(\d\d):\d\d.*: up to (\d+) min", tip)
-        if told is not None:
-            found.append((int(told[1]), int(told[2])))
-    assert len(found) > 2
+        if told is not None and int(told[1]) < 40:
+            found.add((int(told[1]), int(told[2])))
+    assert len(found) > 4
     for minute, lag in found:
         assert minute + 2 <= lag <= minute + 5
-    assert found == sorted(set(found))
 
 
 def test_moves_are_drawn_against_the_fewest(report: Opener, tables: Callable[[str], Gold]) -> None:
