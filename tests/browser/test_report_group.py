@@ -213,7 +213,7 @@ def test_every_number_in_a_label_of_a_chart_has_its_mark(report: Opener) -> None
     assert "left), inferred; causes: 25 inferred, 3 stated. " in labels["#was"]
     assert labels["#would"].endswith("2 rebalances (2 joined), replayed.")
     assert "131 in all, 54 needed, inferred." in labels["#moves"]
-    assert labels["#lag"].endswith("2 min, 2026-11-15 06:00:00Z, sampled.")
+    assert labels["#lag"].endswith("43 min, 2026-11-15 06:40:35Z, sampled.")
     assert window.text("#topic option:first-child") == "all 16 partitions (inferred)"
     for listed in ("#listed", "#listed-members"):
         if listed == "#listed-members":

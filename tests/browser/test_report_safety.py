@@ -18,6 +18,7 @@ def test_the_page_asks_for_nothing_but_itself(report: Opener) -> None:
     for group in window.rows():
         window.open(group)
         window.at("#back").click()
+        window.page.wait_for_selector("#list", state="visible")
     assert window.requests == [window.address]
 
 
