@@ -154,10 +154,10 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("line", RUN, ids=str)
 def test_what_needs_no_cluster_runs(
-    line: Line, workplace: Path, capsys: pytest.CaptureFixture[str]
+    line: Line, workplace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(line.words[1:]) == 0, capsys.readouterr().err
-    assert capsys.readouterr().out
+    assert main(line.words[1:]) == 0, capfd.readouterr().err
+    assert capfd.readouterr().out
 
 
 @pytest.mark.parametrize("line", ONLY_PARSED, ids=str)
