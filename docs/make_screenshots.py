@@ -23,7 +23,7 @@ OUT = "rota-demo"
 WIDTH, HEIGHT = 1280, 800
 SHOWN = "orders-billing"
 """Of the demo: a rolling deploy, of which the advised policy leaves nothing to see."""
-LARGEST = 250_000
+LARGEST = 400_000
 """Bytes of a picture that a README can carry."""
 BLOCK = re.compile(r"(<!-- demo -->\n).*?(<!-- /demo -->)", re.DOTALL)
 
