@@ -24,7 +24,7 @@ from rota.report.gold import Gold  # noqa: E402
 from rota.report.lag import Lag  # noqa: E402
 from rota.report.moment import moment, span  # noqa: E402
 from rota.report.story import Group, Mark, Story, tell  # noqa: E402
-from rota.tables import ADVICE, EVIDENCE, STATUS, Table  # noqa: E402
+from rota.tables import ADVICE, COMMITS, EVIDENCE, STATUS, Table  # noqa: E402
 from tests.gold_history import History  # noqa: E402
 from tests.gold_tables import MORNING, SCRIPT, Run, nothing, small, tables  # noqa: E402
 
@@ -614,3 +614,34 @@ def test_a_table_that_is_damaged_is_named(tmp_path: Path) -> None:
     (out / "gold" / "lag" / "part-0.parquet").write_bytes(b"PAR1 is all there is of it, PAR1")
     with pytest.raises(InputError, match=r"gold/lag is not as this version of Rota writes it"):
         gold.read(str(out))
+
+
+@pytest.mark.parametrize(
+    ("told", "until"),
+    [
+        ({}, MORNING + 3_600_000),
+        ({"until": MORNING + 60_000}, MORNING + 60_000),
+        ({"cluster": "live"}, None),
+        ({"cluster": "live", "until": MORNING + 60_000}, MORNING + 60_000),
+        ({"polled": "so"}, None),
+    ],
+)
+def test_up_to_when_commits_are_known(told: dict[str, Any], until: int | None) -> None:
+    """A live cluster tells ends after commits; copied folders end with their last record."""
+    stands = {"live": CLUSTER, "so": polled_row(["a"])}
+    assert (
+        known(**{name: stands.get(one, one) for name, one in told.items()}).commits_until == until
+    )
+
+
+def test_deletions_of_offsets_are_read_and_commits_are_not(tmp_path: Path) -> None:
+    made = tables([History(group="g", topics={"t": 1})])
+    rows = [
+        {"group": "g", "topic": "t", "partition": 0, "at": MORNING, "journal_offset": 7}
+        | {"journal_partition": 0, "offset": offset}
+        for offset in (5, None)
+    ]
+    made.add(COMMITS, table(COMMITS, rows).to_batches()[0])
+    found = gold.read(str(made.write(tmp_path))).deletions
+    assert found.num_rows == 1
+    assert set(found.column_names) == {"group", "topic", "partition", "at", "journal_offset"}
