@@ -25,6 +25,7 @@ from rich.cells import cell_len
 
 from rota.cli.main import main
 from rota.cli.paragraph import WIDTH, cut, wrapped
+from rota.report import output
 from rota.report.moment import moment
 from rota.tables import ADVICE
 
@@ -107,8 +108,8 @@ seen: Java.
 stopped: partitions that a living member had to give up; moved: changed hands
   though their owner was still there; needed: the fewest that the best balance
   had to move
-lag: how old the oldest record was that was still to be read, at the worst, also
-  between commits; sampled
+lag: how old the oldest record was that was not yet committed as read, at the
+  worst, also between commits; sampled
 WARN and ERR: Burrow's verdict on the lag at the end of the evidence
 counts are inferred from the journal, or sampled where that is said; how causes
   are known is counted below; what a change saves is replayed: the same history
@@ -600,6 +601,22 @@ def test_a_page_for_a_folder_that_is_not_there(here: Path, told: Told) -> None:
     )
 
 
+def test_what_is_no_file_cannot_be_opened(here: Path, told: Told) -> None:
+    small(here / "out")
+    assert told("out", "--open", "--out", "/dev/null") == (
+        4,
+        "",
+        "rota: --open: /dev/null is no file that a browser could show\n",
+    )
+
+
+def test_nobody_listens_to_what_is_printed() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    os.close(write)
+    assert not output.is_stdout(Path(f"/dev/fd/{write}"))
+
+
 def test_a_page_in_place_of_a_folder(here: Path, told: Told) -> None:
     small(here / "out")
     assert told("out", "--out", "out") == (
@@ -770,7 +787,7 @@ def test_a_setting_is_never_broken() -> None:
 )
 def test_a_setting_of_another_language_is_not_broken_either(setting: str) -> None:
     text = f"Restart the members one after the other with {setting}: the group goes on."
-    assert f"     {setting}:" in "\n".join(wrapped(text, "  1. ", "     "))
+    assert f"     {setting}:" in "\n".join(wrapped(text, "  1. ", "     ", has_settings=True))
 
 
 def test_other_words_that_are_too_wide_are_broken() -> None:
@@ -782,19 +799,25 @@ def test_other_words_that_are_too_wide_are_broken() -> None:
     ]
 
 
-@given(st.text(), st.sampled_from(["", "  1. "]))
-def test_every_line_fits(text: str, first: str) -> None:
-    whole = {word for word in wrapped_words(text) if set(word) & set("=/[]{}")}
-    lines = wrapped(text, first, " " * len(first))
+@pytest.mark.parametrize("name", ["a = b * " * 20, "[" + "x" * 150, "{" + "x" * 150])
+def test_a_name_is_no_setting(name: str) -> None:
+    assert all(cell_len(line) <= WIDTH for line in wrapped(f"{name}: 3 rebalances"))
+
+
+@given(st.text(), st.sampled_from(["", "  1. "]), st.booleans())
+def test_every_line_fits(text: str, first: str, has_settings: bool) -> None:
+    words = wrapped_words(text, has_settings=has_settings)
+    whole = {word for word in words if set(word) & set("=/[]{}" if has_settings else "=/")}
+    lines = wrapped(text, first, " " * len(first), has_settings=has_settings)
     for line in lines:
         assert cell_len(line) <= WIDTH or line.removeprefix(first).strip() in whole
     shown = "".join(lines).removeprefix(first.rstrip())
-    assert "".join(shown.split()) == "".join(" ".join(wrapped_words(text)).split())
+    assert "".join(shown.split()) == "".join("".join(words).split())
 
 
-def wrapped_words(text: str) -> list[str]:
+def wrapped_words(text: str, *, has_settings: bool) -> list[str]:
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    return re.findall(r"\S+(?: [=*] \S+)*", shown)
+    return re.findall(r"\S+(?: [=*] \S+)*" if has_settings else r"\S+", shown)
 
 
 @pytest.mark.parametrize(

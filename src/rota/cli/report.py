@@ -81,6 +81,8 @@ def run(args: argparse.Namespace) -> bool:
     folder = _folder(args.folder)
     name = telling.SELECTED if args.group else telling.PAGE
     page = Path(folder, name) if args.out is None else _file(args.out)
+    if args.open and page.exists() and not page.is_file():
+        raise InputError(f"--open: {page} is no file that a browser could show")
     with progress() as begin:
         read, story = telling.told(folder, args.group, begin)
         if args.group and not story.groups:

@@ -31,8 +31,8 @@ LEGEND = (
     "owner was still there; needed: the fewest that the best balance had to move"
 )
 LAG_LEGEND = (
-    "lag: how old the oldest record was that was still to be read, at the worst, also between "
-    "commits; sampled"
+    "lag: how old the oldest record was that was not yet committed as read, at the worst, also "
+    "between commits; sampled"
 )
 STATUS_LEGEND = "WARN and ERR: Burrow's verdict on the lag at the end of the evidence"
 MARKS = (
@@ -81,7 +81,7 @@ def _worst(groups: Sequence[Group]) -> Iterator[Text]:
     yield from _styled(wrapped(name + told))
     for number, step in enumerate(worst.steps, 1):
         first = f"  {number}. "
-        yield from map(Text, wrapped(step, first, " " * len(first)))
+        yield from map(Text, wrapped(step, first, " " * len(first), has_settings=True))
     yield Text()
 
 

@@ -19,9 +19,9 @@ class Lag:
     """How far behind a group was; always sampled."""
 
     most: int
-    """How many records were still to be read then."""
+    """How many records were not yet committed as read then."""
     most_seconds: float | None
-    """The oldest that a record was that was still to be read."""
+    """The oldest that one of them was."""
     most_at: int
     """When that was, in milliseconds since 1970: just before a commit, or at the last sample; and
     where."""

@@ -42,7 +42,10 @@ def descriptor(path: Path) -> int | None:
 def is_stdout(path: Path) -> bool:
     """Whether what is written to a path comes out where a command prints to."""
     number = descriptor(path)
-    return number is not None and os.path.samestat(os.fstat(number), os.fstat(1))
+    try:
+        return number is not None and os.path.samestat(os.fstat(number), os.fstat(1))
+    except OSError:  # it is closed
+        return False
 
 
 def _replace(path: Path, text: str) -> None:

@@ -100,7 +100,7 @@ function lagChart({ lag }, view) {
   if (!lag) return null;
   at('lag-title').replaceChildren(
     lag.inSeconds
-      ? 'Lag in seconds, from commit to commit: the longest that a record waited, of all partitions '
+      ? 'Lag in seconds, from commit to commit: the longest that a record waited to be committed as read, of all partitions '
       : 'Lag in records (ages are not known), the most of all partitions ',
     marked('sampled'));
   return new LagChart(

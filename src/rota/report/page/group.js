@@ -44,8 +44,8 @@ function paged({ table, many, noun, mark, row, previous, next, listed }) {
     const rows = [];
     for (let place = first; place < last; place++) rows.push(row(place));
     at(table).tBodies[0].replaceChildren(...rows);
-    at(listed).replaceChildren(
-      many ? `${number(first + 1)} to ${number(last)} of ${counted(many, noun)} ` : 'none ', marked(mark));
+    at(listed).replaceChildren(...(many
+      ? [`${number(first + 1)} to ${number(last)} of ${counted(many, noun)} `, marked(mark)] : ['none']));
     at(previous).disabled = first === 0;
     at(next).disabled = last >= many;
     at(previous).onclick = () => show(first - PAGE);
@@ -65,7 +65,7 @@ function fillKnown(group) {
   if (group.most_lag) told.push('Lag: ', marked('sampled'), ' sampled. ');
   const clients = group.libraries.length ? group.libraries.join(', ') : UNKNOWN;
   told.push(`Clients: ${clients}. `);
-  if (group.status) told.push(`Status at the end: ${group.status} `, marked('sampled'), '. ');
+  if (group.status) told.push(`Status at the end, by Burrow's rules: ${group.status} `, marked('sampled'), '. ');
   if (group.complete_from !== null) {
     const whole = group.whole ? 'Its first record is there' : 'Its beginning is missing: it is complete';
     told.push(`${whole}${group.whole ? ',' : ' from'} ${moment(group.complete_from)}${group.whole ? '' : ' on'} `);

@@ -29,7 +29,7 @@ let ready = null, dwelling = null;
 
 function foresee(event) {
   clearTimeout(dwelling);
-  const link = event.target.closest('a');
+  const link = event.target.closest('a[href]');
   const found = link && places.get(nameIn(link.getAttribute('href')));
   if (found) dwelling = setTimeout(() => chartOf(found.place).catch(() => {}), DWELL);
 }
