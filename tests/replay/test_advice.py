@@ -69,8 +69,8 @@ def test_each_library_is_told_its_own_settings() -> None:
     found = advised(mixed(library.JAVA, library.SARAMA))
     assert (found.policy, found.libraries) == ("range, static 60s", ("java", "sarama"))
     assert found.steps[1] == (
-        "Set this (it must not be above the broker's group.max.session.timeout.ms, 1800000 if not "
-        "set). Java: session.timeout.ms=60000; "
+        "Set this. The session must not be above the broker's group.max.session.timeout.ms, "
+        "1800000 if not set. Java: session.timeout.ms=60000; "
         "sarama: config.Consumer.Group.Session.Timeout = 60 * time.Second."
     )
 

@@ -42,7 +42,7 @@ WRITTEN = {
     library.JAVA: JAVA,
     library.ROTA: ROTA,
     library.LIBRDKAFKA: ROTA._replace(
-        long="session.timeout.ms=600000 and max.poll.interval.ms=600000 or more"
+        long="session.timeout.ms=600000 and max.poll.interval.ms=600000 (or more)"
     ),
     library.KAFKA_PYTHON: Written(
         "partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor]",
@@ -202,14 +202,15 @@ WITHOUT = (
             f"group.protocol=consumer and group.remote.assignor=range, {WITHOUT}",
             "group.remote.assignor=range",
             "group.protocol=classic and partition.assignment.strategy="
-            "org.apache.kafka.clients.consumer.RangeAssignor",
+            "org.apache.kafka.clients.consumer.RangeAssignor, and without group.remote.assignor",
         ),
         (
             library.LIBRDKAFKA,
             f"group.protocol=consumer, {WITHOUT}",
             f"group.protocol=consumer and group.remote.assignor=range, {WITHOUT}",
             "group.remote.assignor=range",
-            "group.protocol=classic and partition.assignment.strategy=range",
+            "group.protocol=classic and partition.assignment.strategy=range, and without "
+            "group.remote.assignor",
         ),
         (
             library.FRANZ_GO,
@@ -233,8 +234,23 @@ def test_others_do_not_know_the_brokers_protocol() -> None:
     for name, one in LIBRARIES.items():
         knows = one.broker is not None
         assert knows == (name in able)
-        assert [bool(one.served("uniform")), bool(one.unserved("range"))] == [knows, knows]
-        assert bool(one.served_by("range")) == knows
+        assert [bool(one.served("uniform")), bool(one.served_by("range"))] == [knows, knows]
+        assert (one.unserved("range") == one.listed("range")) != knows
+
+
+def test_leaving_the_brokers_protocol_with_a_session() -> None:
+    told = {name: one.unserved("range", 45_000) for name, one in LIBRARIES.items()}
+    assert told[library.LIBRDKAFKA] == (
+        "group.protocol=classic and partition.assignment.strategy=range and "
+        "session.timeout.ms=45000, and without group.remote.assignor"
+    )
+    assert told[library.FRANZ_GO] == (
+        "kgo.Balancers(kgo.RangeBalancer()) and kgo.SessionTimeout(45*time.Second), and without "
+        "kgo.ServerSideBalancer()"
+    )
+    assert told[library.ROTA] == (
+        "partition.assignment.strategy=range and session.timeout.ms=45000"
+    )
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,10 @@ IDS = (
     "the name of a StatefulSet's pod or of a host, not that of a Deployment's pod. Two processes "
     "with the same one shut each other out."
 )
-SESSION = (
-    "Set {} (it must not be above the broker's group.max.session.timeout.ms, 1800000 if not set)."
+AT_MOST = (
+    "The session must not be above the broker's group.max.session.timeout.ms, 1800000 if not set."
 )
+SESSION = f"Set {{}}. {AT_MOST}"
 MIND = (
     "Mind: a static member keeps its partitions while it restarts; nobody reads them until it is "
     "back, or for {} if it never is (rota simulate shows how long partitions stand still). To "
@@ -286,12 +287,14 @@ def test_its_session_timeout_is_the_brokers() -> None:
         (
             library.JAVA,
             "group.remote.assignor=range",
-            f"group.protocol=classic and {LIST}={CLASSES}.CooperativeStickyAssignor",
+            f"group.protocol=classic and {LIST}={CLASSES}.CooperativeStickyAssignor, and without "
+            "group.remote.assignor",
         ),
         (
             library.LIBRDKAFKA,
             "group.remote.assignor=range",
-            f"group.protocol=classic and {LIST}=cooperative-sticky",
+            f"group.protocol=classic and {LIST}=cooperative-sticky, and without "
+            "group.remote.assignor",
         ),
         (
             library.FRANZ_GO,
@@ -306,6 +309,26 @@ def test_another_strategy_of_the_brokers_and_back_to_members(
     restart = "Restart the members one after the other with"
     assert steps("KIP-848 uniform", "KIP-848 range", name) == [f"{restart} {other}."]
     assert steps("KIP-848 uniform", "cooperative-sticky", name) == [f"{restart} {back}."]
+
+
+@pytest.mark.parametrize("used", ["KIP-848 uniform", "KIP-848 range, static 10min"])
+def test_a_session_comes_with_the_protocol_that_takes_it(used: str) -> None:
+    *ids, mind, restart = steps(used, "sticky, static 10min", library.JAVA)
+    assert ids == ([] if "static" in used else [IDS.format("group.instance.id=ID")])
+    assert mind == MIND.format("10min")
+    assert restart == (
+        "Restart the members one after the other with group.protocol=classic and "
+        f"{LIST}={CLASSES}.StickyAssignor and session.timeout.ms=600000, and without "
+        f"group.remote.assignor. {AT_MOST}"
+    )
+
+
+def test_the_brokers_session_is_set_though_the_members_was_as_long() -> None:
+    session, *_ = steps("range, static 45s", "KIP-848 uniform, static 45s", library.JAVA)
+    assert session.startswith("Set consumer.session.timeout.ms=45000 for the group")
+    assert steps("KIP-848 range, static 45s", "KIP-848 uniform, static 45s", library.JAVA) == [
+        "Restart the members one after the other with group.remote.assignor=uniform."
+    ]
 
 
 def test_a_migration_that_was_left_half_way_is_finished_in_one_restart() -> None:

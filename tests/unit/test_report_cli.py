@@ -71,8 +71,8 @@ seen: Java.
      the same over restarts and deploys: the name of a StatefulSet's pod or of a
      host, not that of a Deployment's pod. Two processes with the same one shut
      each other out.
-  2. Set session.timeout.ms=45000 (it must not be above the broker's
-     group.max.session.timeout.ms, 1800000 if not set).
+  2. Set session.timeout.ms=45000. The session must not be above the broker's
+     group.max.session.timeout.ms, 1800000 if not set.
   3. Mind: a static member keeps its partitions while it restarts; nobody reads
      them until it is back, or for 45s if it never is (rota simulate shows how
      long partitions stand still). To scale down, remove it with the admin

@@ -62,8 +62,8 @@ class Served:
     kafka: tuple[int, int] = (4, 0)
     """The version of Kafka's that it asks for."""
     joining: str = "group.protocol=consumer"
-    leaving: str = "group.protocol=classic and ..."
-    """With the list of strategies of the members' own in the place of the dots."""
+    leaving: str = "group.protocol=classic and ..., and without group.remote.assignor"
+    """With the settings of the members' own in the place of the dots."""
     assignor: Mapping[str, str] = field(default_factory=lambda: _REMOTE)
     """How it asks for a strategy of the broker's."""
     asks_always: bool = False
@@ -122,18 +122,19 @@ class Library:
             return None
         setting = self.session.replace(HOLE, self.duration(milliseconds))
         if self.polls_within_session and milliseconds > POLL_INTERVAL:
-            setting += f" and max.poll.interval.ms={milliseconds} or more"
+            setting += f" and max.poll.interval.ms={milliseconds} (or more)"
         return setting
 
     def served(self, strategy: str) -> str | None:
         """What a member sets to be given partitions by the broker."""
         return None if self.broker is None else self.broker.joined(strategy) + self.broker.without
 
-    def unserved(self, strategy: str) -> str | None:
-        """What a member sets to share out partitions with the others again."""
-        if self.broker is None:
-            return None
-        return self.broker.leaving.replace(HOLE, self.listed(strategy))
+    def unserved(self, strategy: str, session: int | None = None) -> str:
+        """What a member sets to share out partitions with the others again, and its session."""
+        told = self.listed(strategy)
+        if session is not None:
+            told = together((told, self.session_of(session)))
+        return told if self.broker is None else self.broker.leaving.replace(HOLE, told)
 
     def served_by(self, strategy: str) -> str | None:
         """What a member of such a group sets for another strategy."""
