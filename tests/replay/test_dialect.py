@@ -298,6 +298,16 @@ def test_libraries_that_write_alike_share_a_line() -> None:
     )
 
 
+def test_a_sentence_is_whole_where_a_library_has_no_such_setting() -> None:
+    def sentence(*names: str) -> str:
+        return told("Remove {}.", known(names), lambda one: one.static)
+
+    assert sentence("kafkajs", "brod") == "Remove this. brod and kafkajs: no such setting."
+    assert sentence("kafkajs", "java") == (
+        "Remove this. Java: group.instance.id=ID; kafkajs: no such setting."
+    )
+
+
 def test_names_together() -> None:
     said = [together(names) for names in (["a"], ["a", None, "b"], ["c", "a", "c", "b"])]
     assert said == ["a", "a and b", "c, a and b"]

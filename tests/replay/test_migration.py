@@ -243,7 +243,8 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
             library.FRANZ_GO,
             "KIP-848 uniform",
             [
-                "Make sure of brokers of Kafka 4.3 or newer, and of franz-go 1.22 or newer.",
+                "Make sure of brokers of Kafka 4.0 or newer, and of franz-go 1.22 or newer (which "
+                "recommends Kafka 4.3).",
                 CHANGES.format("kgo.ServerSideBalancer() and kgo.Balancers(kgo.StickyBalancer())"),
             ],
         ),
@@ -255,11 +256,11 @@ def test_the_brokers_protocol_needs_new_brokers_and_clients(
     assert steps("range", wanted, name) == told
 
 
-def test_the_brokers_protocol_for_many_asks_for_the_newest_broker() -> None:
+def test_the_brokers_protocol_for_many_names_each_client() -> None:
     names = (library.JAVA, library.FRANZ_GO, library.LIBRDKAFKA)
     assert steps("range", "KIP-848 range", *names) == [
-        "Make sure of brokers of Kafka 4.3 or newer, and of franz-go 1.22 or newer, the Java "
-        "client 4.0 or newer and librdkafka 2.12 or newer.",
+        "Make sure of brokers of Kafka 4.0 or newer, and of franz-go 1.22 or newer (which "
+        "recommends Kafka 4.3), the Java client 4.0 or newer and librdkafka 2.12 or newer.",
         CHANGES.format("this")
         + " franz-go: kgo.ServerSideBalancer() and kgo.Balancers(kgo.RangeBalancer()); "
         "Java and librdkafka: group.protocol=consumer and group.remote.assignor=range"
@@ -328,6 +329,26 @@ def test_the_brokers_session_is_set_though_the_members_was_as_long() -> None:
     assert session.startswith("Set consumer.session.timeout.ms=45000 for the group")
     assert steps("KIP-848 range, static 45s", "KIP-848 uniform, static 45s", library.JAVA) == [
         "Restart the members one after the other with group.remote.assignor=uniform."
+    ]
+
+
+def test_libraries_that_have_no_way_are_named() -> None:
+    """Members of the classic protocol may be in a group of the broker's while it changes over."""
+    restart = "Restart the members one after the other with this."
+    assert steps("KIP-848 range", "KIP-848 uniform", library.JAVA, library.SARAMA) == [
+        f"{restart} Java: group.remote.assignor=uniform; sarama: no such setting."
+    ]
+    assert steps("KIP-848 range", "KIP-848 uniform", library.SARAMA) == [
+        f"{restart} sarama: no such setting."
+    ]
+    assert steps("range", "KIP-848 uniform", library.SARAMA) == [
+        "Make sure of brokers of Kafka 4.0 or newer.",
+        f"{restart} The group changes over while it runs. sarama: no such setting.",
+    ]
+    assert steps("KIP-848 uniform", "range", library.JAVA, library.AIOKAFKA) == [
+        f"{restart} aiokafka: {PYTHON}=[aiokafka.coordinator.assignors.range."
+        f"RangePartitionAssignor]; Java: group.protocol=classic and {LIST}="
+        f"{CLASSES}.RangeAssignor, and without group.remote.assignor."
     ]
 
 

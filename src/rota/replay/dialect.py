@@ -12,8 +12,9 @@ librdkafka 2.16, kafka-python 3.0, aiokafka 0.14, sarama 1.61, franz-go 1.22 and
   not advised yet.
 - Go's times have a unit: a bare ``45000`` would be 45 microseconds.
 - The broker's protocol (KIP-848) is ready for use in Kafka 4.0, Java's client 4.0 and librdkafka
-  2.12, which then refuse the settings that have become the broker's. franz-go 1.22 has an option
-  for it, asks for Kafka 4.3, and tells the broker its strategy by the first of its balancers.
+  2.12, which then refuse the settings that have become the broker's; under the classic one Java's
+  refuses the broker's strategy. franz-go 1.22 has an option for it, recommends Kafka 4.3, and tells
+  the broker its strategy by the first of its balancers.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ UNKNOWN = "unknown"
 """Stands for the members whose library cannot be told."""
 HOLE = "..."
 """Where the value goes in a setting."""
+NO_WAY = "no such setting"
+"""What is said of a library that cannot do what the others are told."""
+KAFKA = "4.0"
+"""The version of the brokers' from which on KIP-848 is ready for use."""
 POLL_INTERVAL = 300_000
 """``max.poll.interval.ms`` where nobody sets it."""
 
@@ -59,8 +64,6 @@ class Served:
 
     client: str
     """The version from which on it has it."""
-    kafka: tuple[int, int] = (4, 0)
-    """The version of Kafka's that it asks for."""
     joining: str = "group.protocol=consumer"
     leaving: str = "group.protocol=classic and ..., and without group.remote.assignor"
     """With the settings of the members' own in the place of the dots."""
@@ -222,8 +225,7 @@ _FRANZ_GO = Library(
     session="kgo.SessionTimeout(...)",
     duration=lambda milliseconds: _go(milliseconds).replace(" ", ""),
     broker=Served(
-        client="franz-go 1.22 or newer",
-        kafka=(4, 3),
+        client="franz-go 1.22 or newer (which recommends Kafka 4.3)",
         joining="kgo.ServerSideBalancer()",
         leaving="..., and without kgo.ServerSideBalancer()",
         assignor=MappingProxyType(
@@ -300,14 +302,13 @@ def told(
 ) -> str:
     """A sentence with what to set in the place of ``{}``.
 
-    Where libraries do not write it alike, it says ``several``, and each one's line comes behind it.
+    Where libraries do not write it alike, or one has no such setting, it says ``several``, and each
+    one's line comes behind it.
     """
     lines: dict[str, list[str]] = {}
     for one in libraries:
-        said = setting(one)
-        if said:
-            lines.setdefault(said, []).append(one.name)
-    if len(lines) == 1:
+        lines.setdefault(setting(one) or NO_WAY, []).append(one.name)
+    if len(lines) == 1 and NO_WAY not in lines:
         return text.format(*lines)
     each = "; ".join(f"{together(names)}: {said}" for said, names in lines.items())
     return f"{text.format(several)} {each}."

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rota.replay.dialect import Library, together, told
+from rota.replay.dialect import KAFKA, Library, together, told
 from rota.replay.policy import COOPERATIVE_STICKY, Membership, Policy, Protocol, shown_time
 
 LONGEST_OF_BROKER = 60_000
@@ -158,12 +158,9 @@ def _to_strategy(used: Policy, wanted: Policy, libraries: Sequence[Library]) -> 
 
 
 def _to_broker(wanted: Policy, libraries: Sequence[Library]) -> Iterator[str]:
-    ways = [one.broker for one in libraries if one.broker]
-    major, minor = max(way.kafka for way in ways)
-    yield (
-        f"Make sure of brokers of Kafka {major}.{minor} or newer, and of "
-        f"{together(way.client for way in ways)}."
-    )
+    clients = [one.broker.client for one in libraries if one.broker]
+    also = f", and of {together(clients)}" if clients else ""
+    yield f"Make sure of brokers of Kafka {KAFKA} or newer{also}."
     yield told(
         "Restart the members one after the other with {}. The group changes over while it runs.",
         libraries,
