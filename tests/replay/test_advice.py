@@ -82,13 +82,19 @@ def test_members_whose_library_cannot_be_told_are_named() -> None:
         "The client library of some members could not be told: settings are named as in Java for "
         "them."
     )
-    assert found.steps[1].startswith("Give every process group.instance.id=ID, with an ID of its")
+    assert found.steps[1].endswith(
+        " librdkafka: group.instance.id=ID (librdkafka 1.4 or newer); "
+        "unknown (as Java): group.instance.id=ID (the Java client 2.3 or newer)."
+    )
     alone = advised(deployed())
     assert alone.libraries == ("unknown",)
     assert alone.steps[0] == (
         "The client library could not be told: settings are named as in Java."
     )
-    assert alone.steps[1:] == found.steps[1:]
+    assert alone.steps[1].startswith(
+        "Give every process group.instance.id=ID (the Java client 2.3 or newer), with an ID of its"
+    )
+    assert alone.steps[2:] == found.steps[2:]
 
 
 def test_damage_is_what_stopped_and_what_moved_without_need() -> None:

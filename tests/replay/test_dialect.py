@@ -30,28 +30,35 @@ JAVA = Written(
     "partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor",
     "partition.assignment.strategy=org.apache.kafka.clients.consumer.RoundRobinAssignor,"
     "org.apache.kafka.clients.consumer.RangeAssignor",
-    "group.instance.id=ID",
+    "group.instance.id=ID (the Java client 2.3 or newer)",
     "session.timeout.ms=45000",
     "session.timeout.ms=600000",
 )
+REJOINED = (
+    "rebalance_timeout_ms=10000 (or what it is now, but below request_timeout_ms, 40000 if not set)"
+)
 ROTA = JAVA._replace(
-    one="partition.assignment.strategy=range", two="partition.assignment.strategy=roundrobin,range"
+    one="partition.assignment.strategy=range",
+    two="partition.assignment.strategy=roundrobin,range",
+    static="group.instance.id=ID",
 )
 WRITTEN = {
     UNKNOWN: JAVA,
     library.JAVA: JAVA,
     library.ROTA: ROTA,
     library.LIBRDKAFKA: ROTA._replace(
-        long="session.timeout.ms=600000 and max.poll.interval.ms=600000 (or more)"
+        static="group.instance.id=ID (librdkafka 1.4 or newer)",
+        long="session.timeout.ms=600000 and max.poll.interval.ms=600000 (or more)",
     ),
     library.KAFKA_PYTHON: Written(
         "partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor]",
         "partition_assignment_strategy="
         "[kafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor, "
         "kafka.coordinator.assignors.range.RangePartitionAssignor]",
-        "group_instance_id=ID",
+        "group_instance_id=ID (kafka-python 2.3 or newer)",
         "session_timeout_ms=45000",
-        "session_timeout_ms=600000",
+        "session_timeout_ms=600000 (before kafka-python 3.0 with request_timeout_ms=605000 and "
+        "connections_max_idle_ms=610000)",
     ),
     library.AIOKAFKA: Written(
         "partition_assignment_strategy="
@@ -59,9 +66,9 @@ WRITTEN = {
         "partition_assignment_strategy="
         "[aiokafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor, "
         "aiokafka.coordinator.assignors.range.RangePartitionAssignor]",
-        "group_instance_id=ID",
-        "session_timeout_ms=45000",
-        "session_timeout_ms=600000",
+        "group_instance_id=ID (aiokafka 0.10 or newer)",
+        f"session_timeout_ms=45000 and {REJOINED}",
+        f"session_timeout_ms=600000 and {REJOINED}",
     ),
     library.SARAMA: Written(
         "config.Consumer.Group.Rebalance.GroupStrategies = "
@@ -185,6 +192,22 @@ def test_times_of_go_have_a_unit() -> None:
 
 def test_librdkafkas_polls_may_take_five_minutes() -> None:
     assert LIBRARIES[library.LIBRDKAFKA].session_of(5 * MINUTES) == "session.timeout.ms=300000"
+
+
+def test_what_a_session_needs_beside_it() -> None:
+    python, aiokafka = LIBRARIES[library.KAFKA_PYTHON], LIBRARIES[library.AIOKAFKA]
+    told = [python.session_of(time) for time in (304_999, 305_000, 534_999, 535_000)]
+    before = "(before kafka-python 3.0 with request_timeout_ms="
+    assert told == [
+        "session_timeout_ms=304999",
+        f"session_timeout_ms=305000 {before}310000)",
+        f"session_timeout_ms=534999 {before}539999)",
+        f"session_timeout_ms=535000 {before}540000 and connections_max_idle_ms=545000)",
+    ]
+    assert [aiokafka.session_of(time) for time in (10_000, 10_001)] == [
+        "session_timeout_ms=10000",
+        f"session_timeout_ms=10001 and {REJOINED}",
+    ]
 
 
 WITHOUT = (

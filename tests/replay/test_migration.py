@@ -163,12 +163,33 @@ def test_two_eager_strategies_go_side_by_side_everywhere(name: str, both: str, a
 @pytest.mark.parametrize(
     ("name", "static", "session"),
     [
-        (library.JAVA, "group.instance.id=ID", "session.timeout.ms=120000"),
-        (library.STREAMS, "group.instance.id=ID", "session.timeout.ms=120000"),
-        (library.LIBRDKAFKA, "group.instance.id=ID", "session.timeout.ms=120000"),
+        (
+            library.JAVA,
+            "group.instance.id=ID (the Java client 2.3 or newer)",
+            "session.timeout.ms=120000",
+        ),
+        (
+            library.STREAMS,
+            "group.instance.id=ID (Kafka Streams 2.3 or newer)",
+            "session.timeout.ms=120000",
+        ),
+        (
+            library.LIBRDKAFKA,
+            "group.instance.id=ID (librdkafka 1.4 or newer)",
+            "session.timeout.ms=120000",
+        ),
         (library.ROTA, "group.instance.id=ID", "session.timeout.ms=120000"),
-        (library.KAFKA_PYTHON, "group_instance_id=ID", "session_timeout_ms=120000"),
-        (library.AIOKAFKA, "group_instance_id=ID", "session_timeout_ms=120000"),
+        (
+            library.KAFKA_PYTHON,
+            "group_instance_id=ID (kafka-python 2.3 or newer)",
+            "session_timeout_ms=120000",
+        ),
+        (
+            library.AIOKAFKA,
+            "group_instance_id=ID (aiokafka 0.10 or newer)",
+            "session_timeout_ms=120000 and rebalance_timeout_ms=10000 (or what it is now, "
+            "but below request_timeout_ms, 40000 if not set)",
+        ),
         (
             library.SARAMA,
             "config.Consumer.Group.InstanceId = ID "
@@ -200,7 +221,8 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
     names = (library.JAVA, library.SARAMA, library.FRANZ_GO, library.KAFKA_PYTHON, None)
     assert steps("range", "sticky, static 45s", *names) == [
         IDS.format("this") + " franz-go: kgo.InstanceID(ID); Java and unknown (as Java): "
-        "group.instance.id=ID; kafka-python: group_instance_id=ID; "
+        "group.instance.id=ID (the Java client 2.3 or newer); "
+        "kafka-python: group_instance_id=ID (kafka-python 2.3 or newer); "
         "sarama: config.Consumer.Group.InstanceId = ID "
         "(it asks for a config.Version of sarama.V2_3_0_0 or newer).",
         SESSION.format("this") + " franz-go: kgo.SessionTimeout(45*time.Second); Java and unknown "
@@ -315,7 +337,8 @@ def test_another_strategy_of_the_brokers_and_back_to_members(
 @pytest.mark.parametrize("used", ["KIP-848 uniform", "KIP-848 range, static 10min"])
 def test_a_session_comes_with_the_protocol_that_takes_it(used: str) -> None:
     *ids, mind, restart = steps(used, "sticky, static 10min", library.JAVA)
-    assert ids == ([] if "static" in used else [IDS.format("group.instance.id=ID")])
+    given = "group.instance.id=ID (the Java client 2.3 or newer)"
+    assert ids == ([] if "static" in used else [IDS.format(given)])
     assert mind == MIND.format("10min")
     assert restart == (
         "Restart the members one after the other with group.protocol=classic and "

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 import rota
 from rota.errors import RotaError
 from rota.replay import library
-from rota.replay.dialect import LIBRARIES, Library
+from rota.replay.dialect import AIOKAFKA_SESSION, LIBRARIES, Library
 
 pytest.importorskip("confluent_kafka")
 pytest.importorskip("kafka")
@@ -122,7 +123,7 @@ def test_aiokafka_takes_them(servers: str) -> None:
 
     one = LIBRARIES[library.AIOKAFKA]
     given = member(one)
-    assert list(given) == ["group_instance_id", "session_timeout_ms"]
+    assert list(given) == ["group_instance_id", "session_timeout_ms", "rebalance_timeout_ms"]
 
     async def made() -> None:
         consumer = AIOKafkaConsumer(
@@ -130,12 +131,29 @@ def test_aiokafka_takes_them(servers: str) -> None:
             group_id="of-aiokafka",
             group_instance_id=given["group_instance_id"],
             session_timeout_ms=int(given["session_timeout_ms"]),
+            rebalance_timeout_ms=int(given["rebalance_timeout_ms"]),
             partition_assignment_strategy=classes(one.listed("sticky", "roundrobin", "range")),
         )
         await consumer.start()
         await consumer.stop()
 
     asyncio.run(made())
+
+
+def test_aiokafkas_time_to_rejoin_is_its_session_if_nobody_sets_it() -> None:
+    from aiokafka import AIOKafkaConsumer
+
+    given = inspect.signature(AIOKafkaConsumer).parameters
+    assert given["rebalance_timeout_ms"].default is None
+    assert given["session_timeout_ms"].default == AIOKAFKA_SESSION
+    assert AIOKAFKA_SESSION < given["request_timeout_ms"].default == 40_000
+
+    async def rejoined(**settings: int) -> int:
+        consumer = AIOKafkaConsumer(group_id="g", **settings)
+        await consumer.stop()
+        return int(consumer._rebalance_timeout_ms)
+
+    assert asyncio.run(rejoined(session_timeout_ms=ELEVEN_MINUTES)) == ELEVEN_MINUTES
 
 
 def test_rotas_own_consumer_takes_them(servers: str) -> None:

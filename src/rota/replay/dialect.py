@@ -6,10 +6,12 @@ librdkafka 2.16, kafka-python 3.0, aiokafka 0.14, sarama 1.61, franz-go 1.22 and
 - Java's consumer takes eager and cooperative strategies in one list and runs eager until the eager
   ones are gone (KIP-429); so do franz-go, sarama and Rota. librdkafka refuses such a list
   (librdkafka#3589, #4368), and so does kafka-python 3.
-- librdkafka has no eager ``sticky``, and refuses a session that is longer than
-  ``max.poll.interval.ms``; aiokafka has nothing cooperative; kafka-go and kafkajs have neither, and
-  no static members. sarama's cooperative strategy came in September 2026: it can be left, and is
-  not advised yet.
+- librdkafka has no eager ``sticky``; aiokafka has nothing cooperative; kafka-go and kafkajs have
+  neither, and no static members. sarama's cooperative strategy came in September 2026: it can be
+  left, and is not advised yet.
+- A session may be no longer than ``max.poll.interval.ms`` in librdkafka and has to be shorter than
+  ``request_timeout_ms`` in kafka-python before 3.0. In aiokafka it is the time to rejoin in as
+  well, unless that is set.
 - Go's times have a unit: a bare ``45000`` would be 45 microseconds.
 - The broker's protocol (KIP-848) is ready for use in Kafka 4.0, Java's client 4.0 and librdkafka
   2.12, which then refuse the settings that have become the broker's; under the classic one Java's
@@ -38,6 +40,10 @@ KAFKA = "4.0"
 """The version of the brokers' from which on KIP-848 is ready for use."""
 POLL_INTERVAL = 300_000
 """``max.poll.interval.ms`` where nobody sets it."""
+PYTHON_REQUEST, PYTHON_IDLE = 305_000, 540_000
+"""``request_timeout_ms`` and ``connections_max_idle_ms`` of kafka-python 2, likewise."""
+AIOKAFKA_SESSION = 10_000
+"""``session_timeout_ms`` of aiokafka, likewise, and so its ``rebalance_timeout_ms``."""
 
 _PLAIN = MappingProxyType({name: name for name in CLASSIC})
 _REMOTE = MappingProxyType({name: f"group.remote.assignor={name}" for name in SERVER_STRATEGIES})
@@ -56,6 +62,34 @@ def _go(milliseconds: int) -> str:
     if milliseconds % MINUTE or milliseconds < 2 * MINUTE:
         return f"{milliseconds // 1_000} * time.Second"
     return f"{milliseconds // MINUTE} * time.Minute"
+
+
+def _polled_within(session: int) -> str:
+    """A session of librdkafka's may not be longer than ``max.poll.interval.ms``."""
+    return f" and max.poll.interval.ms={session} (or more)" if session > POLL_INTERVAL else ""
+
+
+def _answered_within(session: int) -> str:
+    """A session of kafka-python 2's has to be shorter than a request may take, and that shorter
+    than a connection may be idle.
+    """
+    if session < PYTHON_REQUEST:
+        return ""
+    request = session + 5_000
+    idle = f" and connections_max_idle_ms={request + 5_000}" if request >= PYTHON_IDLE else ""
+    return f" (before kafka-python 3.0 with request_timeout_ms={request}{idle})"
+
+
+def _rejoined_as_before(session: int) -> str:
+    """A session of aiokafka's is the time to rejoin in as well, if nobody sets that. A join is
+    given up after ``request_timeout_ms``: one that waits for longer would begin again for ever.
+    """
+    if session <= AIOKAFKA_SESSION:
+        return ""
+    return (
+        f" and rebalance_timeout_ms={AIOKAFKA_SESSION} (or what it is now, but below "
+        "request_timeout_ms, 40000 if not set)"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +130,9 @@ class Library:
     static_needs: str = ""
     session: str | None = "session.timeout.ms=..."
     """None: no step of Rota's names it."""
+    session_needs: Callable[[int], str] = lambda _: ""
+    """What a session of so many milliseconds asks for beside itself."""
     duration: Callable[[int], str] = str
-    polls_within_session: bool = False
-    """It refuses a session that is longer than ``max.poll.interval.ms``."""
     late: str | None = None
     """What helps against slow polls; None: it does not know them."""
     broker: Served | None = None
@@ -124,9 +158,7 @@ class Library:
         if self.session is None:
             return None
         setting = self.session.replace(HOLE, self.duration(milliseconds))
-        if self.polls_within_session and milliseconds > POLL_INTERVAL:
-            setting += f" and max.poll.interval.ms={milliseconds} (or more)"
-        return setting
+        return setting + self.session_needs(milliseconds)
 
     def served(self, strategy: str) -> str | None:
         """What a member sets to be given partitions by the broker."""
@@ -162,6 +194,7 @@ _JAVA = Library(
             COOPERATIVE_STICKY: "CooperativeStickyAssignor",
         },
     ),
+    static_needs=" (the Java client 2.3 or newer)",
     late=_JAVA_LATE,
     broker=Served(client="the Java client 4.0 or newer"),
     cooperative="the Java client 2.4 or newer",
@@ -185,7 +218,9 @@ _PYTHON = Library(
     strategy="partition_assignment_strategy=[...]",
     separator=", ",
     static="group_instance_id=ID",
+    static_needs=" (kafka-python 2.3 or newer)",
     session="session_timeout_ms=...",
+    session_needs=_answered_within,
     late=_PYTHON_LATE,
     cooperative="kafka-python 3.0 or newer",
 )
@@ -244,11 +279,14 @@ LIBRARIES: Mapping[str, Library] = MappingProxyType(
     {
         UNKNOWN: replace(_JAVA, name="unknown (as Java)"),
         library.JAVA: _JAVA,
-        library.STREAMS: Library(name="Kafka Streams", late=_JAVA_LATE),
+        library.STREAMS: Library(
+            name="Kafka Streams", static_needs=" (Kafka Streams 2.3 or newer)", late=_JAVA_LATE
+        ),
         library.LIBRDKAFKA: Library(
             name="librdkafka",
             strategies=CLASSIC - {"sticky"},
-            polls_within_session=True,
+            static_needs=" (librdkafka 1.4 or newer)",
+            session_needs=_polled_within,
             late=_LATE.format("max.poll.interval.ms"),
             broker=Served(client="librdkafka 2.12 or newer"),
             cooperative="librdkafka 1.6 or newer",
@@ -257,6 +295,8 @@ LIBRARIES: Mapping[str, Library] = MappingProxyType(
         library.AIOKAFKA: replace(
             _PYTHON,
             name="aiokafka",
+            static_needs=" (aiokafka 0.10 or newer)",
+            session_needs=_rejoined_as_before,
             strategies=CLASSIC - {COOPERATIVE_STICKY},
             names=_classes("aiokafka.coordinator.assignors.", _PYTHON_CLASSES),
             cooperative=None,
