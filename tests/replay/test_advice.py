@@ -75,6 +75,39 @@ def test_each_library_is_told_its_own_settings() -> None:
     )
 
 
+def rewritten(before: str | None, after: str | None) -> Tale:
+    """The same deploy, of processes that run another library than those they replace."""
+    tale = deployed()
+    tale.told = [
+        replace(
+            one,
+            members=tuple(
+                replace(each, library=after if each.member_id.endswith("#2") else before)
+                for each in one.members
+            ),
+        )
+        for one in tale.told
+    ]
+    return tale
+
+
+def test_what_a_group_ran_before_is_asked_for_nothing() -> None:
+    found = advised(rewritten(library.KAFKAJS, library.JAVA))
+    assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
+    assert found.steps == advised(deployed(library=library.JAVA)).steps
+    assert advised(rewritten(library.JAVA, library.KAFKAJS)).verdict == "keep"
+    told = advised(rewritten(None, library.LIBRDKAFKA))
+    assert told.libraries == ("librdkafka",)
+    assert told.steps == advised(deployed(library=library.LIBRDKAFKA)).steps
+
+
+def test_the_last_members_count_where_all_have_left() -> None:
+    tale = rewritten(library.KAFKAJS, library.JAVA).at(2_000)
+    assert not tale.told[-1].members
+    found = advised(tale)
+    assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
+
+
 def test_members_whose_library_cannot_be_told_are_named() -> None:
     found = advised(mixed(library.LIBRDKAFKA, None))
     assert found.libraries == ("librdkafka", "unknown")
