@@ -9,7 +9,7 @@ from pathlib import Path
 
 from docs.marked import replaced
 
-from rota.replay.dialect import LIBRARIES, UNKNOWN, Library
+from rota.replay.dialect import KAFKA, LIBRARIES, UNKNOWN, Library
 from rota.replay.policy import COOPERATIVE_STICKY
 from rota.replay.restart import SESSION
 
@@ -56,8 +56,7 @@ def _broker(one: Library) -> str:
     way = one.broker
     if way is None:
         return "not there"
-    kafka = ".".join(map(str, way.kafka))
-    return f"{_code(way.joined('uniform'))}; {way.client}, Kafka {kafka} or newer"
+    return f"{_code(way.joined('uniform'))}; {way.client}, Kafka {KAFKA} or newer"
 
 
 if __name__ == "__main__":

@@ -330,7 +330,7 @@ ADVICE = Table(
         Column(
             "libraries",
             "array<string>",
-            "client libraries seen in it; `unknown` if that of a member could not be told",
+            "client libraries of its last members; `unknown` if that of a member could not be told",
         ),
         Column("headline", "string", "what happened, what was needless, what to change"),
         Column("steps", "array<string>", "how to migrate"),

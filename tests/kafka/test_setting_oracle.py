@@ -17,6 +17,8 @@ from rota.client.setting import read
 from rota.client.table import KEYS
 from rota.errors import InputError
 from rota.model.config import INT, LONG
+from rota.replay import library
+from rota.replay.dialect import LIBRARIES
 from tests.java import launcher
 
 CASES = 3_000
@@ -342,3 +344,25 @@ def test_durations_are_read_as_java_reads_them() -> None:
             assert duration.milliseconds(given, "auto.offset.reset") == expected, given
             read_well += 1
     assert read_well > CASES / 10
+
+
+def test_javas_consumer_takes_what_an_advice_sets_and_refuses_what_it_leaves_out() -> None:
+    one = LIBRARIES[library.JAVA]
+    joined, left = str(one.served("range")), one.unserved("range", 600_000)
+
+    def asked(advised: str, **kept: str) -> str:
+        pairs = advised.partition(", and without ")[0].split(" and ")
+        given = dict(pair.split("=", 1) for pair in ("bootstrap.servers=127.0.0.1:1", *pairs))
+        given |= {name.replace("_", "."): value for name, value in kept.items()}
+        return "config group.protocol " + ",".join(
+            f"{hexed(name)}={hexed(value)}" for name, value in given.items()
+        )
+
+    assert ask(
+        [
+            asked(joined),
+            asked(joined, session_timeout_ms="600000"),
+            asked(left),
+            asked(left, group_remote_assignor="range"),
+        ]
+    ) == [hexed("consumer"), "error ConfigException", hexed("classic"), "error ConfigException"]

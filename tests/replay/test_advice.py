@@ -69,10 +69,43 @@ def test_each_library_is_told_its_own_settings() -> None:
     found = advised(mixed(library.JAVA, library.SARAMA))
     assert (found.policy, found.libraries) == ("range, static 60s", ("java", "sarama"))
     assert found.steps[1] == (
-        "Set this (it must not be above the broker's group.max.session.timeout.ms, 1800000 if not "
-        "set). Java: session.timeout.ms=60000; "
+        "Set this. The session must not be above the broker's group.max.session.timeout.ms, "
+        "1800000 if not set. Java: session.timeout.ms=60000; "
         "sarama: config.Consumer.Group.Session.Timeout = 60 * time.Second."
     )
+
+
+def rewritten(before: str | None, after: str | None) -> Tale:
+    """The same deploy, of processes that run another library than those they replace."""
+    tale = deployed()
+    tale.told = [
+        replace(
+            one,
+            members=tuple(
+                replace(each, library=after if each.member_id.endswith("#2") else before)
+                for each in one.members
+            ),
+        )
+        for one in tale.told
+    ]
+    return tale
+
+
+def test_what_a_group_ran_before_is_asked_for_nothing() -> None:
+    found = advised(rewritten(library.KAFKAJS, library.JAVA))
+    assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
+    assert found.steps == advised(deployed(library=library.JAVA)).steps
+    assert advised(rewritten(library.JAVA, library.KAFKAJS)).verdict == "keep"
+    told = advised(rewritten(None, library.LIBRDKAFKA))
+    assert told.libraries == ("librdkafka",)
+    assert told.steps == advised(deployed(library=library.LIBRDKAFKA)).steps
+
+
+def test_the_last_members_count_where_all_have_left() -> None:
+    tale = rewritten(library.KAFKAJS, library.JAVA).at(2_000)
+    assert not tale.told[-1].members
+    found = advised(tale)
+    assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
 
 
 def test_members_whose_library_cannot_be_told_are_named() -> None:
@@ -82,13 +115,19 @@ def test_members_whose_library_cannot_be_told_are_named() -> None:
         "The client library of some members could not be told: settings are named as in Java for "
         "them."
     )
-    assert found.steps[1].startswith("Give every process group.instance.id=ID, with an ID of its")
+    assert found.steps[1].endswith(
+        " librdkafka: group.instance.id=ID (librdkafka 1.4 or newer); "
+        "unknown (as Java): group.instance.id=ID (the Java client 2.3 or newer)."
+    )
     alone = advised(deployed())
     assert alone.libraries == ("unknown",)
     assert alone.steps[0] == (
         "The client library could not be told: settings are named as in Java."
     )
-    assert alone.steps[1:] == found.steps[1:]
+    assert alone.steps[1].startswith(
+        "Give every process group.instance.id=ID (the Java client 2.3 or newer), with an ID of its"
+    )
+    assert alone.steps[2:] == found.steps[2:]
 
 
 def test_damage_is_what_stopped_and_what_moved_without_need() -> None:

@@ -30,28 +30,35 @@ JAVA = Written(
     "partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor",
     "partition.assignment.strategy=org.apache.kafka.clients.consumer.RoundRobinAssignor,"
     "org.apache.kafka.clients.consumer.RangeAssignor",
-    "group.instance.id=ID",
+    "group.instance.id=ID (the Java client 2.3 or newer)",
     "session.timeout.ms=45000",
     "session.timeout.ms=600000",
 )
+REJOINED = (
+    "rebalance_timeout_ms=10000 (or what it is now, but below request_timeout_ms, 40000 if not set)"
+)
 ROTA = JAVA._replace(
-    one="partition.assignment.strategy=range", two="partition.assignment.strategy=roundrobin,range"
+    one="partition.assignment.strategy=range",
+    two="partition.assignment.strategy=roundrobin,range",
+    static="group.instance.id=ID",
 )
 WRITTEN = {
     UNKNOWN: JAVA,
     library.JAVA: JAVA,
     library.ROTA: ROTA,
     library.LIBRDKAFKA: ROTA._replace(
-        long="session.timeout.ms=600000 and max.poll.interval.ms=600000 or more"
+        static="group.instance.id=ID (librdkafka 1.4 or newer)",
+        long="session.timeout.ms=600000 and max.poll.interval.ms=600000 (or more)",
     ),
     library.KAFKA_PYTHON: Written(
         "partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor]",
         "partition_assignment_strategy="
         "[kafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor, "
         "kafka.coordinator.assignors.range.RangePartitionAssignor]",
-        "group_instance_id=ID",
+        "group_instance_id=ID (kafka-python 2.3 or newer)",
         "session_timeout_ms=45000",
-        "session_timeout_ms=600000",
+        "session_timeout_ms=600000 (before kafka-python 3.0 with request_timeout_ms=605000 and "
+        "connections_max_idle_ms=610000)",
     ),
     library.AIOKAFKA: Written(
         "partition_assignment_strategy="
@@ -59,9 +66,9 @@ WRITTEN = {
         "partition_assignment_strategy="
         "[aiokafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor, "
         "aiokafka.coordinator.assignors.range.RangePartitionAssignor]",
-        "group_instance_id=ID",
-        "session_timeout_ms=45000",
-        "session_timeout_ms=600000",
+        "group_instance_id=ID (aiokafka 0.10 or newer)",
+        f"session_timeout_ms=45000 and {REJOINED}",
+        f"session_timeout_ms=600000 and {REJOINED}",
     ),
     library.SARAMA: Written(
         "config.Consumer.Group.Rebalance.GroupStrategies = "
@@ -187,6 +194,22 @@ def test_librdkafkas_polls_may_take_five_minutes() -> None:
     assert LIBRARIES[library.LIBRDKAFKA].session_of(5 * MINUTES) == "session.timeout.ms=300000"
 
 
+def test_what_a_session_needs_beside_it() -> None:
+    python, aiokafka = LIBRARIES[library.KAFKA_PYTHON], LIBRARIES[library.AIOKAFKA]
+    told = [python.session_of(time) for time in (304_999, 305_000, 534_999, 535_000)]
+    before = "(before kafka-python 3.0 with request_timeout_ms="
+    assert told == [
+        "session_timeout_ms=304999",
+        f"session_timeout_ms=305000 {before}310000)",
+        f"session_timeout_ms=534999 {before}539999)",
+        f"session_timeout_ms=535000 {before}540000 and connections_max_idle_ms=545000)",
+    ]
+    assert [aiokafka.session_of(time) for time in (10_000, 10_001)] == [
+        "session_timeout_ms=10000",
+        f"session_timeout_ms=10001 and {REJOINED}",
+    ]
+
+
 WITHOUT = (
     "and without partition.assignment.strategy, session.timeout.ms and heartbeat.interval.ms, "
     "which are then the broker's"
@@ -202,14 +225,15 @@ WITHOUT = (
             f"group.protocol=consumer and group.remote.assignor=range, {WITHOUT}",
             "group.remote.assignor=range",
             "group.protocol=classic and partition.assignment.strategy="
-            "org.apache.kafka.clients.consumer.RangeAssignor",
+            "org.apache.kafka.clients.consumer.RangeAssignor, and without group.remote.assignor",
         ),
         (
             library.LIBRDKAFKA,
             f"group.protocol=consumer, {WITHOUT}",
             f"group.protocol=consumer and group.remote.assignor=range, {WITHOUT}",
             "group.remote.assignor=range",
-            "group.protocol=classic and partition.assignment.strategy=range",
+            "group.protocol=classic and partition.assignment.strategy=range, and without "
+            "group.remote.assignor",
         ),
         (
             library.FRANZ_GO,
@@ -233,8 +257,23 @@ def test_others_do_not_know_the_brokers_protocol() -> None:
     for name, one in LIBRARIES.items():
         knows = one.broker is not None
         assert knows == (name in able)
-        assert [bool(one.served("uniform")), bool(one.unserved("range"))] == [knows, knows]
-        assert bool(one.served_by("range")) == knows
+        assert [bool(one.served("uniform")), bool(one.served_by("range"))] == [knows, knows]
+        assert (one.unserved("range") == one.listed("range")) != knows
+
+
+def test_leaving_the_brokers_protocol_with_a_session() -> None:
+    told = {name: one.unserved("range", 45_000) for name, one in LIBRARIES.items()}
+    assert told[library.LIBRDKAFKA] == (
+        "group.protocol=classic and partition.assignment.strategy=range and "
+        "session.timeout.ms=45000, and without group.remote.assignor"
+    )
+    assert told[library.FRANZ_GO] == (
+        "kgo.Balancers(kgo.RangeBalancer()) and kgo.SessionTimeout(45*time.Second), and without "
+        "kgo.ServerSideBalancer()"
+    )
+    assert told[library.ROTA] == (
+        "partition.assignment.strategy=range and session.timeout.ms=45000"
+    )
 
 
 @pytest.mark.parametrize(
@@ -279,6 +318,16 @@ def test_libraries_that_write_alike_share_a_line() -> None:
     assert sentence("sarama", "librdkafka", "java") == (
         "Set this. Java and librdkafka: session.timeout.ms=45000; "
         "sarama: config.Consumer.Group.Session.Timeout = 45 * time.Second."
+    )
+
+
+def test_a_sentence_is_whole_where_a_library_has_no_such_setting() -> None:
+    def sentence(*names: str) -> str:
+        return told("Remove {}.", known(names), lambda one: one.static)
+
+    assert sentence("kafkajs", "brod") == "Remove this. brod and kafkajs: no such setting."
+    assert sentence("kafkajs", "java") == (
+        "Remove this. Java: group.instance.id=ID; kafkajs: no such setting."
     )
 
 

@@ -50,6 +50,7 @@ def test_libraries_name_themselves(client_id: str, found: str | None) -> None:
         ("cooperative-sticky", 3, b"", "librdkafka"),
         ("cooperative-sticky", 1, b"", None),  # kafka-python's looks the same
         ("cooperative-sticky", 3, b"\x00\x00\x00\x05", "java"),
+        ("cooperative-sticky", 2, b"\x00\x00\x00\x05", None),  # sarama's looks the same
         ("range", 0, b"", None),  # both Python libraries', and old ones
         ("range", 3, None, None),  # Java's and franz-go's
         ("sticky", 0, b"\x00\x01" + OWNED, "kafka-python"),

@@ -23,9 +23,10 @@ IDS = (
     "the name of a StatefulSet's pod or of a host, not that of a Deployment's pod. Two processes "
     "with the same one shut each other out."
 )
-SESSION = (
-    "Set {} (it must not be above the broker's group.max.session.timeout.ms, 1800000 if not set)."
+AT_MOST = (
+    "The session must not be above the broker's group.max.session.timeout.ms, 1800000 if not set."
 )
+SESSION = f"Set {{}}. {AT_MOST}"
 MIND = (
     "Mind: a static member keeps its partitions while it restarts; nobody reads them until it is "
     "back, or for {} if it never is (rota simulate shows how long partitions stand still). To "
@@ -162,12 +163,33 @@ def test_two_eager_strategies_go_side_by_side_everywhere(name: str, both: str, a
 @pytest.mark.parametrize(
     ("name", "static", "session"),
     [
-        (library.JAVA, "group.instance.id=ID", "session.timeout.ms=120000"),
-        (library.STREAMS, "group.instance.id=ID", "session.timeout.ms=120000"),
-        (library.LIBRDKAFKA, "group.instance.id=ID", "session.timeout.ms=120000"),
+        (
+            library.JAVA,
+            "group.instance.id=ID (the Java client 2.3 or newer)",
+            "session.timeout.ms=120000",
+        ),
+        (
+            library.STREAMS,
+            "group.instance.id=ID (Kafka Streams 2.3 or newer)",
+            "session.timeout.ms=120000",
+        ),
+        (
+            library.LIBRDKAFKA,
+            "group.instance.id=ID (librdkafka 1.4 or newer)",
+            "session.timeout.ms=120000",
+        ),
         (library.ROTA, "group.instance.id=ID", "session.timeout.ms=120000"),
-        (library.KAFKA_PYTHON, "group_instance_id=ID", "session_timeout_ms=120000"),
-        (library.AIOKAFKA, "group_instance_id=ID", "session_timeout_ms=120000"),
+        (
+            library.KAFKA_PYTHON,
+            "group_instance_id=ID (kafka-python 2.3 or newer)",
+            "session_timeout_ms=120000",
+        ),
+        (
+            library.AIOKAFKA,
+            "group_instance_id=ID (aiokafka 0.10 or newer)",
+            "session_timeout_ms=120000 and rebalance_timeout_ms=10000 (or what it is now, "
+            "but below request_timeout_ms, 40000 if not set)",
+        ),
         (
             library.SARAMA,
             "config.Consumer.Group.InstanceId = ID "
@@ -199,7 +221,8 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
     names = (library.JAVA, library.SARAMA, library.FRANZ_GO, library.KAFKA_PYTHON, None)
     assert steps("range", "sticky, static 45s", *names) == [
         IDS.format("this") + " franz-go: kgo.InstanceID(ID); Java and unknown (as Java): "
-        "group.instance.id=ID; kafka-python: group_instance_id=ID; "
+        "group.instance.id=ID (the Java client 2.3 or newer); "
+        "kafka-python: group_instance_id=ID (kafka-python 2.3 or newer); "
         "sarama: config.Consumer.Group.InstanceId = ID "
         "(it asks for a config.Version of sarama.V2_3_0_0 or newer).",
         SESSION.format("this") + " franz-go: kgo.SessionTimeout(45*time.Second); Java and unknown "
@@ -242,7 +265,8 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
             library.FRANZ_GO,
             "KIP-848 uniform",
             [
-                "Make sure of brokers of Kafka 4.3 or newer, and of franz-go 1.22 or newer.",
+                "Make sure of brokers of Kafka 4.0 or newer, and of franz-go 1.22 or newer (which "
+                "recommends Kafka 4.3).",
                 CHANGES.format("kgo.ServerSideBalancer() and kgo.Balancers(kgo.StickyBalancer())"),
             ],
         ),
@@ -254,11 +278,11 @@ def test_the_brokers_protocol_needs_new_brokers_and_clients(
     assert steps("range", wanted, name) == told
 
 
-def test_the_brokers_protocol_for_many_asks_for_the_newest_broker() -> None:
+def test_the_brokers_protocol_for_many_names_each_client() -> None:
     names = (library.JAVA, library.FRANZ_GO, library.LIBRDKAFKA)
     assert steps("range", "KIP-848 range", *names) == [
-        "Make sure of brokers of Kafka 4.3 or newer, and of franz-go 1.22 or newer, the Java "
-        "client 4.0 or newer and librdkafka 2.12 or newer.",
+        "Make sure of brokers of Kafka 4.0 or newer, and of franz-go 1.22 or newer (which "
+        "recommends Kafka 4.3), the Java client 4.0 or newer and librdkafka 2.12 or newer.",
         CHANGES.format("this")
         + " franz-go: kgo.ServerSideBalancer() and kgo.Balancers(kgo.RangeBalancer()); "
         "Java and librdkafka: group.protocol=consumer and group.remote.assignor=range"
@@ -286,12 +310,14 @@ def test_its_session_timeout_is_the_brokers() -> None:
         (
             library.JAVA,
             "group.remote.assignor=range",
-            f"group.protocol=classic and {LIST}={CLASSES}.CooperativeStickyAssignor",
+            f"group.protocol=classic and {LIST}={CLASSES}.CooperativeStickyAssignor, and without "
+            "group.remote.assignor",
         ),
         (
             library.LIBRDKAFKA,
             "group.remote.assignor=range",
-            f"group.protocol=classic and {LIST}=cooperative-sticky",
+            f"group.protocol=classic and {LIST}=cooperative-sticky, and without "
+            "group.remote.assignor",
         ),
         (
             library.FRANZ_GO,
@@ -306,6 +332,47 @@ def test_another_strategy_of_the_brokers_and_back_to_members(
     restart = "Restart the members one after the other with"
     assert steps("KIP-848 uniform", "KIP-848 range", name) == [f"{restart} {other}."]
     assert steps("KIP-848 uniform", "cooperative-sticky", name) == [f"{restart} {back}."]
+
+
+@pytest.mark.parametrize("used", ["KIP-848 uniform", "KIP-848 range, static 10min"])
+def test_a_session_comes_with_the_protocol_that_takes_it(used: str) -> None:
+    *ids, mind, restart = steps(used, "sticky, static 10min", library.JAVA)
+    given = "group.instance.id=ID (the Java client 2.3 or newer)"
+    assert ids == ([] if "static" in used else [IDS.format(given)])
+    assert mind == MIND.format("10min")
+    assert restart == (
+        "Restart the members one after the other with group.protocol=classic and "
+        f"{LIST}={CLASSES}.StickyAssignor and session.timeout.ms=600000, and without "
+        f"group.remote.assignor. {AT_MOST}"
+    )
+
+
+def test_the_brokers_session_is_set_though_the_members_was_as_long() -> None:
+    session, *_ = steps("range, static 45s", "KIP-848 uniform, static 45s", library.JAVA)
+    assert session.startswith("Set consumer.session.timeout.ms=45000 for the group")
+    assert steps("KIP-848 range, static 45s", "KIP-848 uniform, static 45s", library.JAVA) == [
+        "Restart the members one after the other with group.remote.assignor=uniform."
+    ]
+
+
+def test_libraries_that_have_no_way_are_named() -> None:
+    """Members of the classic protocol may be in a group of the broker's while it changes over."""
+    restart = "Restart the members one after the other with this."
+    assert steps("KIP-848 range", "KIP-848 uniform", library.JAVA, library.SARAMA) == [
+        f"{restart} Java: group.remote.assignor=uniform; sarama: no such setting."
+    ]
+    assert steps("KIP-848 range", "KIP-848 uniform", library.SARAMA) == [
+        f"{restart} sarama: no such setting."
+    ]
+    assert steps("range", "KIP-848 uniform", library.SARAMA) == [
+        "Make sure of brokers of Kafka 4.0 or newer.",
+        f"{restart} The group changes over while it runs. sarama: no such setting.",
+    ]
+    assert steps("KIP-848 uniform", "range", library.JAVA, library.AIOKAFKA) == [
+        f"{restart} aiokafka: {PYTHON}=[aiokafka.coordinator.assignors.range."
+        f"RangePartitionAssignor]; Java: group.protocol=classic and {LIST}="
+        f"{CLASSES}.RangeAssignor, and without group.remote.assignor."
+    ]
 
 
 def test_a_migration_that_was_left_half_way_is_finished_in_one_restart() -> None:

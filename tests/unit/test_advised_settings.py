@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import pkgutil
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 import rota
 from rota.errors import RotaError
 from rota.replay import library
-from rota.replay.dialect import LIBRARIES, Library
+from rota.replay.dialect import AIOKAFKA_SESSION, LIBRARIES, Library
 
 pytest.importorskip("confluent_kafka")
 pytest.importorskip("kafka")
@@ -26,9 +28,9 @@ CLASSIC = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
 def read(*settings: str | None) -> dict[str, str]:
-    """``a=1 and b=2 or more`` as a client is given it, and ID filled in."""
-    pairs = (pair for text in settings if text for pair in text.split(" and "))
-    found = dict(pair.removesuffix(" or more").split("=", 1) for pair in pairs)
+    """``a=1 and b=2 (or more), and without c`` as a client is given it, and ID filled in."""
+    bare = (re.sub(r" \(.*?\)|, and without .*", "", text) for text in settings if text)
+    found = dict(pair.split("=", 1) for text in bare for pair in text.split(" and "))
     return {name: value.replace("ID", "pod-0") for name, value in found.items()}
 
 
@@ -74,8 +76,9 @@ def test_librdkafka_takes_the_others() -> None:
     for strategy in ("uniform", "range"):
         told = one.served(strategy)
         assert told is not None
-        made_confluent(read(told.partition(", and without")[0], one.static_id()))
-        made_confluent(read(one.unserved(strategy.replace("uniform", "roundrobin"))))
+        made_confluent(read(told, one.static_id()))
+        back = one.unserved(strategy.replace("uniform", "roundrobin"), ELEVEN_MINUTES)
+        made_confluent(read(back, one.static_id()))
     assert not one.mixes
     with pytest.raises(KafkaException, match="must have the same protocol type"):
         made_confluent(read(one.listed("cooperative-sticky", "range")))
@@ -120,7 +123,7 @@ def test_aiokafka_takes_them(servers: str) -> None:
 
     one = LIBRARIES[library.AIOKAFKA]
     given = member(one)
-    assert list(given) == ["group_instance_id", "session_timeout_ms"]
+    assert list(given) == ["group_instance_id", "session_timeout_ms", "rebalance_timeout_ms"]
 
     async def made() -> None:
         consumer = AIOKafkaConsumer(
@@ -128,12 +131,29 @@ def test_aiokafka_takes_them(servers: str) -> None:
             group_id="of-aiokafka",
             group_instance_id=given["group_instance_id"],
             session_timeout_ms=int(given["session_timeout_ms"]),
+            rebalance_timeout_ms=int(given["rebalance_timeout_ms"]),
             partition_assignment_strategy=classes(one.listed("sticky", "roundrobin", "range")),
         )
         await consumer.start()
         await consumer.stop()
 
     asyncio.run(made())
+
+
+def test_aiokafkas_time_to_rejoin_is_its_session_if_nobody_sets_it() -> None:
+    from aiokafka import AIOKafkaConsumer
+
+    given = inspect.signature(AIOKafkaConsumer).parameters
+    assert given["rebalance_timeout_ms"].default is None
+    assert given["session_timeout_ms"].default == AIOKAFKA_SESSION
+    assert AIOKAFKA_SESSION < given["request_timeout_ms"].default == 40_000
+
+    async def rejoined(**settings: int) -> int:
+        consumer = AIOKafkaConsumer(group_id="g", **settings)
+        await consumer.stop()
+        return int(consumer._rebalance_timeout_ms)
+
+    assert asyncio.run(rejoined(session_timeout_ms=ELEVEN_MINUTES)) == ELEVEN_MINUTES
 
 
 def test_rotas_own_consumer_takes_them(servers: str) -> None:

@@ -68,12 +68,12 @@ static membership with a session timeout of 45s: 2 rebalances instead of 28, 3
 stopped instead of 380, 3 moved instead of 131. Most lag: 43 min, orders-0 at
 2026-11-15 06:40:35Z, 41 min after a rebalance. The change works for the clients
 seen: Java.
-  1. Give every process group.instance.id=ID, with an ID of its own that stays
-     the same over restarts and deploys: the name of a StatefulSet's pod or of a
-     host, not that of a Deployment's pod. Two processes with the same one shut
-     each other out.
-  2. Set session.timeout.ms=45000 (it must not be above the broker's
-     group.max.session.timeout.ms, 1800000 if not set).
+  1. Give every process group.instance.id=ID (the Java client 2.3 or newer),
+     with an ID of its own that stays the same over restarts and deploys: the
+     name of a StatefulSet's pod or of a host, not that of a Deployment's pod.
+     Two processes with the same one shut each other out.
+  2. Set session.timeout.ms=45000. The session must not be above the broker's
+     group.max.session.timeout.ms, 1800000 if not set.
   3. Mind: a static member keeps its partitions while it restarts; nobody reads
      them until it is back, or for 45s if it never is (rota simulate shows how
      long partitions stand still). To scale down, remove it with the admin

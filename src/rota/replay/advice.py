@@ -5,8 +5,9 @@ that moved though the best balance did not need it. Both are interruptions that 
 what is lost because a member is gone no policy can.
 
 The best policy is the one with the least damage and the fewest rebalances of those that the
-group's libraries can have and that load members as evenly as now. Of those that are as good the
-smallest change of settings wins, and a change that saves next to nothing is not advised.
+libraries of the group's last members can have and that load members as evenly as now. Of those that
+are as good the smallest change of settings wins, and a change that saves next to nothing is not
+advised.
 """
 
 from __future__ import annotations
@@ -161,8 +162,9 @@ def _untold(generations: Sequence[Generation], steps: Sequence[Step]) -> Advice:
 
 
 def _libraries(generations: Sequence[Generation]) -> tuple[str, ...]:
-    names = {member.library or UNKNOWN for one in generations for member in one.members}
-    return tuple(sorted(names))
+    """Those of the last members that there were: what was replaced is asked for nothing."""
+    last = next((one.members for one in reversed(generations) if one.members), ())
+    return tuple(sorted({member.library or UNKNOWN for member in last}))
 
 
 class _Case:

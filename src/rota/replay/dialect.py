@@ -6,14 +6,17 @@ librdkafka 2.16, kafka-python 3.0, aiokafka 0.14, sarama 1.61, franz-go 1.22 and
 - Java's consumer takes eager and cooperative strategies in one list and runs eager until the eager
   ones are gone (KIP-429); so do franz-go, sarama and Rota. librdkafka refuses such a list
   (librdkafka#3589, #4368), and so does kafka-python 3.
-- librdkafka has no eager ``sticky``, and refuses a session that is longer than
-  ``max.poll.interval.ms``; aiokafka has nothing cooperative; kafka-go and kafkajs have neither, and
-  no static members. sarama's cooperative strategy came in September 2026: it can be left, and is
-  not advised yet.
+- librdkafka has no eager ``sticky``; aiokafka has nothing cooperative; kafka-go and kafkajs have
+  neither, and no static members. sarama's cooperative strategy came in September 2026: it can be
+  left, and is not advised yet.
+- A session may be no longer than ``max.poll.interval.ms`` in librdkafka and has to be shorter than
+  ``request_timeout_ms`` in kafka-python before 3.0. In aiokafka it is the time to rejoin in as
+  well, unless that is set.
 - Go's times have a unit: a bare ``45000`` would be 45 microseconds.
 - The broker's protocol (KIP-848) is ready for use in Kafka 4.0, Java's client 4.0 and librdkafka
-  2.12, which then refuse the settings that have become the broker's. franz-go 1.22 has an option
-  for it, asks for Kafka 4.3, and tells the broker its strategy by the first of its balancers.
+  2.12, which then refuse the settings that have become the broker's; under the classic one Java's
+  refuses the broker's strategy. franz-go 1.22 has an option for it, recommends Kafka 4.3, and tells
+  the broker its strategy by the first of its balancers.
 """
 
 from __future__ import annotations
@@ -31,8 +34,16 @@ UNKNOWN = "unknown"
 """Stands for the members whose library cannot be told."""
 HOLE = "..."
 """Where the value goes in a setting."""
+NO_WAY = "no such setting"
+"""What is said of a library that cannot do what the others are told."""
+KAFKA = "4.0"
+"""The version of the brokers' from which on KIP-848 is ready for use."""
 POLL_INTERVAL = 300_000
 """``max.poll.interval.ms`` where nobody sets it."""
+PYTHON_REQUEST, PYTHON_IDLE = 305_000, 540_000
+"""``request_timeout_ms`` and ``connections_max_idle_ms`` of kafka-python 2, likewise."""
+AIOKAFKA_SESSION = 10_000
+"""``session_timeout_ms`` of aiokafka, likewise, and so its ``rebalance_timeout_ms``."""
 
 _PLAIN = MappingProxyType({name: name for name in CLASSIC})
 _REMOTE = MappingProxyType({name: f"group.remote.assignor={name}" for name in SERVER_STRATEGIES})
@@ -53,17 +64,43 @@ def _go(milliseconds: int) -> str:
     return f"{milliseconds // MINUTE} * time.Minute"
 
 
+def _polled_within(session: int) -> str:
+    """A session of librdkafka's may not be longer than ``max.poll.interval.ms``."""
+    return f" and max.poll.interval.ms={session} (or more)" if session > POLL_INTERVAL else ""
+
+
+def _answered_within(session: int) -> str:
+    """A session of kafka-python 2's has to be shorter than a request may take, and that shorter
+    than a connection may be idle.
+    """
+    if session < PYTHON_REQUEST:
+        return ""
+    request = session + 5_000
+    idle = f" and connections_max_idle_ms={request + 5_000}" if request >= PYTHON_IDLE else ""
+    return f" (before kafka-python 3.0 with request_timeout_ms={request}{idle})"
+
+
+def _rejoined_as_before(session: int) -> str:
+    """A session of aiokafka's is the time to rejoin in as well, if nobody sets that. A join is
+    given up after ``request_timeout_ms``: one that waits for longer would begin again for ever.
+    """
+    if session <= AIOKAFKA_SESSION:
+        return ""
+    return (
+        f" and rebalance_timeout_ms={AIOKAFKA_SESSION} (or what it is now, but below "
+        "request_timeout_ms, 40000 if not set)"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     """A library's way to the broker's protocol, KIP-848."""
 
     client: str
     """The version from which on it has it."""
-    kafka: tuple[int, int] = (4, 0)
-    """The version of Kafka's that it asks for."""
     joining: str = "group.protocol=consumer"
-    leaving: str = "group.protocol=classic and ..."
-    """With the list of strategies of the members' own in the place of the dots."""
+    leaving: str = "group.protocol=classic and ..., and without group.remote.assignor"
+    """With the settings of the members' own in the place of the dots."""
     assignor: Mapping[str, str] = field(default_factory=lambda: _REMOTE)
     """How it asks for a strategy of the broker's."""
     asks_always: bool = False
@@ -93,9 +130,9 @@ class Library:
     static_needs: str = ""
     session: str | None = "session.timeout.ms=..."
     """None: no step of Rota's names it."""
+    session_needs: Callable[[int], str] = lambda _: ""
+    """What a session of so many milliseconds asks for beside itself."""
     duration: Callable[[int], str] = str
-    polls_within_session: bool = False
-    """It refuses a session that is longer than ``max.poll.interval.ms``."""
     late: str | None = None
     """What helps against slow polls; None: it does not know them."""
     broker: Served | None = None
@@ -121,19 +158,18 @@ class Library:
         if self.session is None:
             return None
         setting = self.session.replace(HOLE, self.duration(milliseconds))
-        if self.polls_within_session and milliseconds > POLL_INTERVAL:
-            setting += f" and max.poll.interval.ms={milliseconds} or more"
-        return setting
+        return setting + self.session_needs(milliseconds)
 
     def served(self, strategy: str) -> str | None:
         """What a member sets to be given partitions by the broker."""
         return None if self.broker is None else self.broker.joined(strategy) + self.broker.without
 
-    def unserved(self, strategy: str) -> str | None:
-        """What a member sets to share out partitions with the others again."""
-        if self.broker is None:
-            return None
-        return self.broker.leaving.replace(HOLE, self.listed(strategy))
+    def unserved(self, strategy: str, session: int | None = None) -> str:
+        """What a member sets to share out partitions with the others again, and its session."""
+        told = self.listed(strategy)
+        if session is not None:
+            told = together((told, self.session_of(session)))
+        return told if self.broker is None else self.broker.leaving.replace(HOLE, told)
 
     def served_by(self, strategy: str) -> str | None:
         """What a member of such a group sets for another strategy."""
@@ -158,6 +194,7 @@ _JAVA = Library(
             COOPERATIVE_STICKY: "CooperativeStickyAssignor",
         },
     ),
+    static_needs=" (the Java client 2.3 or newer)",
     late=_JAVA_LATE,
     broker=Served(client="the Java client 4.0 or newer"),
     cooperative="the Java client 2.4 or newer",
@@ -181,7 +218,9 @@ _PYTHON = Library(
     strategy="partition_assignment_strategy=[...]",
     separator=", ",
     static="group_instance_id=ID",
+    static_needs=" (kafka-python 2.3 or newer)",
     session="session_timeout_ms=...",
+    session_needs=_answered_within,
     late=_PYTHON_LATE,
     cooperative="kafka-python 3.0 or newer",
 )
@@ -221,8 +260,7 @@ _FRANZ_GO = Library(
     session="kgo.SessionTimeout(...)",
     duration=lambda milliseconds: _go(milliseconds).replace(" ", ""),
     broker=Served(
-        client="franz-go 1.22 or newer",
-        kafka=(4, 3),
+        client="franz-go 1.22 or newer (which recommends Kafka 4.3)",
         joining="kgo.ServerSideBalancer()",
         leaving="..., and without kgo.ServerSideBalancer()",
         assignor=MappingProxyType(
@@ -241,11 +279,14 @@ LIBRARIES: Mapping[str, Library] = MappingProxyType(
     {
         UNKNOWN: replace(_JAVA, name="unknown (as Java)"),
         library.JAVA: _JAVA,
-        library.STREAMS: Library(name="Kafka Streams", late=_JAVA_LATE),
+        library.STREAMS: Library(
+            name="Kafka Streams", static_needs=" (Kafka Streams 2.3 or newer)", late=_JAVA_LATE
+        ),
         library.LIBRDKAFKA: Library(
             name="librdkafka",
             strategies=CLASSIC - {"sticky"},
-            polls_within_session=True,
+            static_needs=" (librdkafka 1.4 or newer)",
+            session_needs=_polled_within,
             late=_LATE.format("max.poll.interval.ms"),
             broker=Served(client="librdkafka 2.12 or newer"),
             cooperative="librdkafka 1.6 or newer",
@@ -254,6 +295,8 @@ LIBRARIES: Mapping[str, Library] = MappingProxyType(
         library.AIOKAFKA: replace(
             _PYTHON,
             name="aiokafka",
+            static_needs=" (aiokafka 0.10 or newer)",
+            session_needs=_rejoined_as_before,
             strategies=CLASSIC - {COOPERATIVE_STICKY},
             names=_classes("aiokafka.coordinator.assignors.", _PYTHON_CLASSES),
             cooperative=None,
@@ -299,14 +342,13 @@ def told(
 ) -> str:
     """A sentence with what to set in the place of ``{}``.
 
-    Where libraries do not write it alike, it says ``several``, and each one's line comes behind it.
+    Where libraries do not write it alike, or one has no such setting, it says ``several``, and each
+    one's line comes behind it.
     """
     lines: dict[str, list[str]] = {}
     for one in libraries:
-        said = setting(one)
-        if said:
-            lines.setdefault(said, []).append(one.name)
-    if len(lines) == 1:
+        lines.setdefault(setting(one) or NO_WAY, []).append(one.name)
+    if len(lines) == 1 and NO_WAY not in lines:
         return text.format(*lines)
     each = "; ".join(f"{together(names)}: {said}" for said, names in lines.items())
     return f"{text.format(several)} {each}."

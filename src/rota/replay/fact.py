@@ -291,7 +291,7 @@ class Advice:
     stopped: int | None
     stopped_after: int | None
     libraries: tuple[str, ...]
-    """Those of its members; ``unknown`` among them if that of a member could not be told."""
+    """Those of its last members; ``unknown`` among them if that of a member could not be told."""
     headline: str
     """One sentence: what happened, what of it was needless, what to change, what that saves."""
     steps: tuple[str, ...]

@@ -97,8 +97,9 @@ def _by_bytes(signs: Signs) -> str | None:
     """By what is in a subscription's bytes.
 
     librdkafka writes empty user data where all others that know owned partitions write none, but
-    for kafka-python's cooperative strategy, in version 1. Java alone puts a generation, and nothing
-    else, into a cooperative member's. Only kafka-python writes a version in front of sticky's.
+    for kafka-python's cooperative strategy, in version 1. Java puts a generation, and nothing else,
+    into a cooperative member's; sarama does, too, but in versions up to 2 only. Only kafka-python
+    writes a version in front of sticky's.
     """
     version, data = signs.version, signs.user_data
     if version is None or data is None:
@@ -108,7 +109,7 @@ def _by_bytes(signs: Signs) -> str | None:
     cooperative = signs.strategy == "cooperative-sticky"
     if not data and signs.strategy in BUILT_IN:
         return LIBRDKAFKA if version >= 2 or (version == 1 and not cooperative) else None
-    return JAVA if cooperative and len(data) == 4 else None
+    return JAVA if cooperative and len(data) == 4 and version >= 3 else None
 
 
 def _is_kafka_pythons(data: bytes) -> bool:

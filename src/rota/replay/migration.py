@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rota.replay.dialect import Library, together, told
+from rota.replay.dialect import KAFKA, Library, together, told
 from rota.replay.policy import COOPERATIVE_STICKY, Membership, Policy, Protocol, shown_time
 
 LONGEST_OF_BROKER = 60_000
 """``group.consumer.max.session.timeout.ms``."""
+_AT_MOST = (
+    "The session must not be above the broker's group.max.session.timeout.ms, 1800000 if not set."
+)
 
 
 def possible(used: Policy, wanted: Policy, libraries: Sequence[Library]) -> bool:
@@ -69,7 +72,7 @@ def migration(used: Policy, wanted: Policy, libraries: Sequence[Library]) -> tup
 
 
 def _static(used: Policy, wanted: Policy, libraries: Sequence[Library]) -> Iterator[str]:
-    session = wanted.session_timeout
+    session = _session(used, wanted)
     if used.membership is not Membership.STATIC:
         yield told(
             "Give every process {}, with an ID of its own that stays the same over restarts and "
@@ -78,9 +81,7 @@ def _static(used: Policy, wanted: Policy, libraries: Sequence[Library]) -> Itera
             libraries,
             Library.static_id,
         )
-    if session is None or (
-        session == used.session_timeout and used.membership is wanted.membership
-    ):
+    if session is None:
         return
     if wanted.protocol is Protocol.CONSUMER:
         limit = ""
@@ -93,13 +94,8 @@ def _static(used: Policy, wanted: Policy, libraries: Sequence[Library]) -> Itera
             f"Set consumer.session.timeout.ms={session} for the group (kafka-configs "
             f"--entity-type groups){limit}."
         )
-    else:
-        yield told(
-            "Set {} (it must not be above the broker's group.max.session.timeout.ms, 1800000 if "
-            "not set).",
-            libraries,
-            lambda one: one.session_of(session),
-        )
+    elif used.protocol is not Protocol.CONSUMER:  # else it comes with the restart
+        yield told(f"Set {{}}. {_AT_MOST}", libraries, lambda one: one.session_of(session))
     yield (
         "Mind: a static member keeps its partitions while it restarts; nobody reads them until "
         f"it is back, or for {shown_time(session)} if it never is (rota simulate shows how long "
@@ -107,11 +103,26 @@ def _static(used: Policy, wanted: Policy, libraries: Sequence[Library]) -> Itera
     )
 
 
+def _session(used: Policy, wanted: Policy) -> int | None:
+    """The session timeout that has to be set; None: it is as it was.
+
+    The members' own is none of the broker's: what one was is lost on the way to the other.
+    """
+    sides = {one.protocol is Protocol.CONSUMER for one in (used, wanted)}
+    kept = (used.membership, used.session_timeout) == (wanted.membership, wanted.session_timeout)
+    static = wanted.membership is Membership.STATIC
+    return wanted.session_timeout if static and not (kept and len(sides) == 1) else None
+
+
 def _to_strategy(used: Policy, wanted: Policy, libraries: Sequence[Library]) -> Iterator[str]:
     turns = ": the group turns cooperative" if wanted.protocol is Protocol.COOPERATIVE else ""
     restart = "Restart the members one after the other with {}"
     if used.protocol is Protocol.CONSUMER:
-        yield told(f"{restart}.", libraries, lambda one: one.unserved(wanted.strategy))
+        session = _session(used, wanted)
+        limit = "" if session is None else f" {_AT_MOST}"
+        yield told(
+            f"{restart}.{limit}", libraries, lambda one: one.unserved(wanted.strategy, session)
+        )
         return
     if used.strategy == wanted.strategy:  # an eager one stands beside it
         yield told(f"{restart}{turns}.", libraries, lambda one: one.listed(wanted.strategy))
@@ -147,12 +158,9 @@ def _to_strategy(used: Policy, wanted: Policy, libraries: Sequence[Library]) -> 
 
 
 def _to_broker(wanted: Policy, libraries: Sequence[Library]) -> Iterator[str]:
-    ways = [one.broker for one in libraries if one.broker]
-    major, minor = max(way.kafka for way in ways)
-    yield (
-        f"Make sure of brokers of Kafka {major}.{minor} or newer, and of "
-        f"{together(way.client for way in ways)}."
-    )
+    clients = [one.broker.client for one in libraries if one.broker]
+    also = f", and of {together(clients)}" if clients else ""
+    yield f"Make sure of brokers of Kafka {KAFKA} or newer{also}."
     yield told(
         "Restart the members one after the other with {}. The group changes over while it runs.",
         libraries,
