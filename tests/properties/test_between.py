@@ -5,6 +5,7 @@ finding it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -44,7 +45,7 @@ scenes = st.builds(
         unique_by=lambda sample: sample[:2],
     ).map(risen),
     owned=st.lists(
-        st.tuples(groups, places, times, st.none() | st.just(100)),
+        st.tuples(groups, places, times, st.none() | times),
         max_size=6,
         unique_by=lambda span: span[:3],
     ),
@@ -77,8 +78,7 @@ def owned_until(scene: Scene, group: str, where: Where, before: float) -> float:
     mine = [span for span in scene.owned if span[:2] == (group, where) and span[2] <= before]
     if not mine:
         return -math.inf
-    until = max(mine, key=lambda span: span[2])[3]
-    return math.inf if until is None else until
+    return max(math.inf if span[3] is None else span[3] for span in mine)
 
 
 def waited_until(
@@ -88,7 +88,7 @@ def waited_until(
     group, where, at = row["group"], (row["topic"], row["partition"]), row["at"]
     run = [run for run in runs(scene, where) if run[0][0] <= at][-1]
     later = [run[0][0] for run in runs(scene, where) if run[0][0] > at]
-    until: float = math.inf if scene.seen.last is None else scene.seen.last
+    until: float = math.inf
     if following is not None:
         until = float(following[0])
         if group in scene.seen.polled:
@@ -96,9 +96,34 @@ def waited_until(
             until = max(asked, default=at)
         if later and later[0] <= following[0]:
             until = run[-1][0]
+    if scene.seen.last is not None:
+        until = min(until, scene.seen.last)
     if following is None or following[1] is None:
         until = min(until, run[-1][0], owned_until(scene, group, where, until))
     return max(until, float(at))
+
+
+def waiting(
+    run: list[Sample], at: int, offset: int, until: float
+) -> Iterator[tuple[float, float, int]]:
+    """From when to when which offset was the first unread one that is sure to be there: what a
+    sample has was there at every sample before.
+    """
+    since, before = float(at), at
+    oldest = max([offset, *(low for t, _, low in run if t <= at)])
+    if any(t == until for t, _, _ in run if t <= at):
+        yield since, until, oldest
+        return
+    for t, _, low in run:
+        if t <= at:
+            continue
+        if low > oldest:
+            yield since, before, oldest
+            since, oldest = before, low
+        before = t
+        if t >= until:
+            break
+    yield since, until, oldest
 
 
 def plainly(scene: Scene) -> list[tuple[Any, ...]]:
@@ -117,20 +142,16 @@ def plainly(scene: Scene) -> list[tuple[Any, ...]]:
         )
         at, offset, until = row["at"], row["offset"], waited_until(scene, row, following)
         run = [run for run in runs(scene, where) if run[0][0] <= at][-1]
-        oldest = max(offset, *(low for t, _, low in run if t <= until))
-        upcoming = max(offset, [low for t, _, low in run if t <= at][-1])
-        was_there = row["lag"] > 0 and oldest < offset + row["lag"]
-        written = passed(run, oldest)
-        at_least = was_there and written is None
-        if at_least:
-            written = run[0][0]
-        seconds: float | None = 0.0 if written is None else max(until - written, 0) / 1000
-        if at_least and not seconds:
-            seconds, at_least = None, False
-        key = (group, *where)
-        found.append((*key, at, until, seconds, at_least))
-        if oldest != upcoming and row["lag_seconds"]:
-            found.append((*key, at, at, row["lag_seconds"], False))
+        for since, upto, oldest in waiting(run, at, offset, until):
+            was_there = row["lag"] > 0 and oldest < offset + row["lag"]
+            written = passed(run, oldest)
+            at_least = was_there and written is None
+            if at_least:
+                written = run[0][0]
+            seconds: float | None = 0.0 if written is None else max(upto - written, 0) / 1000
+            if at_least and not seconds:
+                seconds, at_least = None, False
+            found.append((group, *where, since, upto, seconds, at_least))
     return sorted(found, key=ranked)
 
 
