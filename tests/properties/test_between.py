@@ -49,7 +49,12 @@ scenes = st.builds(
         max_size=6,
         unique_by=lambda span: span[:3],
     ),
-    seen=st.builds(Seen, polled=st.sets(groups, max_size=1), last=st.none() | times),
+    seen=st.builds(
+        Seen,
+        polled=st.sets(groups, max_size=1),
+        since=st.none() | times,
+        last=st.none() | times,
+    ),
 )
 Sample = tuple[int, int, int]
 """When, end, beginning."""
@@ -100,7 +105,37 @@ def waited_until(
         until = min(until, scene.seen.last)
     if following is None or following[1] is None:
         until = min(until, run[-1][0], owned_until(scene, group, where, until))
-    return max(until, float(at))
+    return until
+
+
+def brought(scene: Scene) -> dict[int, dict[str, Any] | None]:
+    """The last commits before lag is told, as they stand when it begins to be, by their places;
+    None: of that nothing is sure.
+    """
+    found: dict[int, dict[str, Any] | None] = {}
+    for (_, where), row in scene.earlier().items():
+        every = runs(scene, where)
+        first, offset = every[0][0], row["offset"]
+        at = max(row["at"], first[0], scene.seen.since or 0)
+        then = [run for run in every if run[0][0] <= max(row["at"], first[0])][-1]
+        now = [run for run in every if run[0][0] <= at][-1]
+        end, most = end_at(now, at, is_last=now is every[-1])
+        is_sure = then is now and end is not None
+        is_sure &= offset <= (first[1] if row["at"] < first[0] else most)
+        lag = max((end or 0) - offset, 0)
+        found[row["journal_offset"]] = row | {"at": at, "lag": lag} if is_sure else None
+    return found
+
+
+def end_at(run: list[Sample], at: int, *, is_last: bool) -> tuple[int | None, float]:
+    """The end at a time, by an even rise, and what it was at most; None: it is not known."""
+    for (t0, e0, _), (t1, e1, _) in pairwise(run):
+        if t0 <= at < t1:
+            return e0 + (e1 - e0) * (at - t0) // (t1 - t0), e1
+    t, end, _ = run[-1]
+    if is_last:
+        return end, math.inf
+    return (end if t == at else None), end
 
 
 def waiting(
@@ -129,18 +164,27 @@ def waiting(
 def plainly(scene: Scene) -> list[tuple[Any, ...]]:
     """Every stretch: where, from when to when, seconds, whether it is at least so much."""
     found = []
-    rows = {row["journal_offset"]: row for row in _milliseconds(scene)}
+    rows: dict[int, dict[str, Any] | None] = {
+        row["journal_offset"]: row for row in _milliseconds(scene)
+    }
+    earlier = brought(scene)
+    rows |= earlier
     for order, row in rows.items():
+        if row is None:
+            continue
         group, where = row["group"], (row["topic"], row["partition"])
         following = next(
             (
-                (at, offset)
+                ((rows.get(place) or {"at": at})["at"], offset)
                 for place, (g, w, at, offset) in enumerate(scene.commits)
                 if place > order and (g, w) == (group, where) and (place in rows or offset is None)
             ),
             None,
         )
         at, offset, until = row["at"], row["offset"], waited_until(scene, row, following)
+        if order in earlier and until < at:
+            continue
+        until = max(until, float(at))
         run = [run for run in runs(scene, where) if run[0][0] <= at][-1]
         for since, upto, oldest in waiting(run, at, offset, until):
             was_there = row["lag"] > 0 and oldest < offset + row["lag"]

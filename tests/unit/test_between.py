@@ -265,6 +265,62 @@ def test_a_clock_that_is_put_back_makes_no_lag() -> None:
     ]
 
 
+def told(scene: Scene) -> list[tuple[float, float, float | None, int, bool]]:
+    rows = scene.told()
+    return [
+        (row["since"] / S, row["until"] / S, row["lag_seconds"], row["lag"], row["at_least"])
+        for row in rows
+    ]
+
+
+HOUR = [(T, second * S, 100 + second, 0) for second in range(10, 3601, 10)]
+
+
+def test_a_partition_that_stood_still_before_the_first_sample_is_at_least_so_far_behind() -> None:
+    scene = Scene(commits=commits((5, 50)), samples=HOUR, owned=owned())
+    assert scene.lag().num_rows == 0
+    assert told(scene) == [(10, 3600, 3590, 3650, True)]
+
+
+def test_a_commit_from_before_the_first_sample_waits_until_the_next() -> None:
+    scene = Scene(commits=commits((3, 20), (5, 50), (100, 200)), samples=HOUR)
+    assert told(scene) == [(10, 100, 90, 150, True), (100, 100, 0, 0, False)]
+
+
+def test_at_the_first_sample_nothing_waited_yet() -> None:
+    """The end is at the committed offset: the next record comes at second 11."""
+    scene = Scene(commits=commits((5, 110)), samples=HOUR, owned=owned())
+    assert told(scene) == [(10, 3600, 3589, 3590, False)]
+
+
+def test_a_partition_that_stood_still_before_what_was_asked_for() -> None:
+    """Asked for from 3,000 s on; the record at 150 is there since 51."""
+    scene = Scene(
+        commits=commits((30, 130), (40, 150)),
+        samples=HOUR,
+        owned=owned(),
+        seen=Seen(since=3000 * S),
+    )
+    assert scene.lag().num_rows == 0
+    assert told(scene) == [(3000, 3600, 3549, 3550, False)]
+
+
+def test_what_was_over_before_is_not_told() -> None:
+    seen = Seen(since=3000 * S)
+    gone = Scene(commits=commits((40, 140)), samples=HOUR, owned=owned(2000), seen=seen)
+    assert gone.told() == []
+    deleted = Scene(commits=commits((40, 140), (50, None)), samples=HOUR, owned=owned(), seen=seen)
+    assert deleted.told() == []
+
+
+def test_of_a_topic_that_was_made_anew_in_between_nothing_is_told() -> None:
+    scene = Scene(commits=commits((5, 5_000)), samples=HOUR, owned=owned())
+    assert scene.told() == []
+    fallen = [*HOUR[:100], *((T, at, end - 800, low) for _, at, end, low in HOUR[100:])]
+    seen = Seen(since=3000 * S)
+    assert Scene(commits=commits((40, 140)), samples=fallen, owned=owned(), seen=seen).told() == []
+
+
 def test_no_commits_no_stretches() -> None:
     nothing = [table(kind, []) for kind in (LAG, ENDS, OWNERSHIP)]
     assert stretches(*nothing).equals(STRETCHES.empty_table())

@@ -4,7 +4,9 @@ At a commit a group is as little behind as it ever is. A partition that stands s
 at all while its lag grows, so gold/lag, which has a row for every commit, says nothing of that
 time. Here a stretch goes from one commit to the next, and the lag is the one just before the next;
 after a partition's last commit, and before its offset is deleted, it goes on to the last sample of
-the end, for as long as somebody of the group owns the partition.
+the end, for as long as somebody of the group owns the partition. Commits from before the first
+sample, and from before the time that is asked for, are not in gold/lag: the last one of these is
+taken as it stands then.
 
 Only what is certain counts. The record at the committed offset was there when it was committed, or
 a sample has the end beyond it: from when on is what :class:`rota.replay.lag.Ends` says. What
@@ -19,7 +21,7 @@ There are millions of rows: everything is columns.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import compute
 
-from rota.replay.lag import F64, I64, Bools, Ends, Track, highest
+from rota.replay.lag import F64, I64, Bools, Ends, Track, highest, lags
 from rota.report.gold import milliseconds
 
 FOREVER = np.iinfo(np.int64).max
@@ -54,11 +56,13 @@ sample, so it is older. An age of which nothing is known is null."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """How far the times of commits are known."""
+    """From when and how far the times of commits are known."""
 
     polled: Collection[str] = ()
     """Groups that were asked for their commits now and then: a commit may have been made at any
     time since the partition's end was sampled before."""
+    since: int | None = None
+    """From when on lag is told, in milliseconds since 1970; None: from the first sample on."""
     last: int | None = None
     """Up to when all commits are known, in milliseconds since 1970; None: to the last sample."""
 
@@ -68,7 +72,7 @@ def stretches(
     ends: pa.Table,
     ownership: pa.Table,
     *,
-    deletions: pa.Table | None = None,
+    besides: pa.Table | None = None,
     seen: Seen | None = None,
 ) -> pa.Table:
     """The stretches of all groups and partitions, as :data:`STRETCHES`, by group.
@@ -76,15 +80,17 @@ def stretches(
     :param lag: gold/lag
     :param ends: bronze/ends
     :param ownership: gold/ownership
-    :param deletions: of silver/commits the rows without an offset; nobody waits after them
+    :param besides: of silver/commits the rows without an offset, after which nobody waits, and the
+        last commits before those of gold/lag
     """
-    if not lag.num_rows:
+    rows = _with(lag, besides)
+    if not rows.num_rows:
         return STRETCHES.empty_table()
-    rows = lag if deletions is None else _with(lag, deletions)
+    seen = seen or Seen()
     committed = _Committed.of(rows)
     samples = committed.samples(ends)
+    committed = _brought(committed, samples, NEVER if seen.since is None else seen.since)
     sample = samples.track.last(committed.number, committed.at)
-    seen = seen or Seen()
     is_polled = _is_in(committed.group_names, seen.polled)[committed.group]
     until = _next(committed, samples, sample, is_polled)
     until = np.where(committed.is_last, FOREVER, until)
@@ -93,15 +99,22 @@ def stretches(
     final = np.minimum(final, committed.owned_until(ownership, until))
     is_over = committed.is_last | np.append(committed.is_deletion[1:], [False])
     until = np.where(is_over, np.minimum(final, until), until)
-    return _told(rows, committed, samples, sample, np.maximum(until, committed.at))
+    is_told = committed.is_told & (~committed.is_earlier | (until >= committed.at))
+    until = np.maximum(until, committed.at)
+    return _told(rows, replace(committed, is_told=is_told), samples, sample, until)
 
 
-def _with(lag: pa.Table, deletions: pa.Table) -> pa.Table:
-    """Commits and deletions of committed offsets; these without an offset."""
+def _with(lag: pa.Table, besides: pa.Table | None) -> pa.Table:
+    """Commits, deletions of committed offsets (these without an offset), and commits of which
+    gold/lag has no row (``is_earlier``).
+    """
     names = ["group", "topic", "partition", "at", "journal_offset", "offset", "lag", "lag_seconds"]
-    return pa.concat_tables(
-        [lag.select(names), deletions.select(names[:5])], promote_options="permissive"
-    )
+    own = lag.select(names)
+    parts = [own.append_column("is_earlier", pa.repeat(pa.scalar(False), own.num_rows))]
+    if besides is not None:
+        others = besides.select(names[:6])
+        parts.append(others.append_column("is_earlier", others["offset"].is_valid()))
+    return pa.concat_tables(parts, promote_options="permissive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +140,10 @@ class _Committed:
     """Nothing else follows of the partition."""
     is_deletion: Bools
     """It is no commit: the offset was deleted."""
+    is_earlier: Bools
+    """Gold/lag has no row of it."""
+    is_told: Bools
+    """It is a commit of which something is known."""
 
     @classmethod
     def of(cls, lag: pa.Table) -> _Committed:
@@ -136,6 +153,7 @@ class _Committed:
         key = group * len(numbered) + number
         row = np.lexsort((_int64(lag["journal_offset"]), key))
         key = key[row]
+        is_deletion = lag["offset"].is_null().to_numpy()[row]
         return cls(
             row=row,
             group=group[row],
@@ -148,7 +166,9 @@ class _Committed:
             lag=_int64(compute.fill_null(lag["lag"], 0))[row],
             seconds=lag["lag_seconds"].to_numpy().astype(np.float64)[row],
             is_last=np.append(key[1:] != key[:-1], [True]),
-            is_deletion=lag["offset"].is_null().to_numpy()[row],
+            is_deletion=is_deletion,
+            is_earlier=lag["is_earlier"].to_numpy()[row],
+            is_told=~is_deletion,
         )
 
     def samples(self, ends: pa.Table) -> Ends:
@@ -177,6 +197,30 @@ class _Committed:
     def _numbers(self, table: pa.Table) -> I64:
         """Each row's partition; -1 where nothing is committed in it."""
         return _found(self.numbered, _pairs(table, self.topics))
+
+
+def _brought(committed: _Committed, samples: Ends, since: int) -> _Committed:
+    """With earlier commits as they stand when lag begins to be told: at the first sample, or when
+    it is asked for. Where the end has fallen by then, nothing is told of them.
+    """
+    row = np.flatnonzero(committed.is_earlier)
+    number, offset = committed.number[row], committed.offset[row]
+    first = np.searchsorted(samples.partition, number)
+    sampled = first < len(samples.at)
+    sampled[sampled] = samples.partition[first[sampled]] == number[sampled]
+    is_told, at = committed.is_told.copy(), committed.at.copy()
+    lag, seconds = committed.lag.copy(), committed.seconds.copy()
+    is_told[row] = False
+    row, number, offset, first = (each[sampled] for each in (row, number, offset, first))
+    begin = np.maximum(np.maximum(at[row], samples.at[first]), since)
+    made = samples.track.last(number, at[row])
+    ends = samples.when(number, begin)
+    known = ends.known & (samples.run[np.maximum(made, first)] == samples.run[ends.sample])
+    known &= offset <= np.where(made < 0, samples.end[first], ends.ceiling)
+    row, number, offset, begin = (each[known] for each in (row, number, offset, begin))
+    found = lags(number, begin, offset, samples)
+    is_told[row], at[row], lag[row], seconds[row] = True, begin, found.lag, found.seconds
+    return replace(committed, is_told=is_told, at=at, lag=lag, seconds=seconds)
 
 
 def _next(committed: _Committed, samples: Ends, sample: I64, is_polled: Bools) -> I64:
@@ -221,7 +265,7 @@ class _Pieces:
     @classmethod
     def of(cls, committed: _Committed, samples: Ends, sample: I64, until: I64) -> _Pieces:
         """:param sample: the last one before each commit; -1: there is none"""
-        commit = np.flatnonzero(~committed.is_deletion)
+        commit = np.flatnonzero(committed.is_told)
         offset, sample, until = committed.offset[commit], sample[commit], until[commit]
         deleted = samples.deleted()
         final = samples.by(sample, until)
