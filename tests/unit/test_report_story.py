@@ -264,6 +264,15 @@ def test_an_age_that_is_at_least_so_much_is_said_to_be() -> None:
     assert not found["b"].at_least, "of equals that which is known"
 
 
+def test_records_of_unknown_age_come_before_none_at_all() -> None:
+    rows = [
+        stretch("a", "t", 0, 5000, lag=0, lag_seconds=0.0),
+        stretch("a", "t", 1, 9000, lag=80_000),
+    ]
+    found = worst(rows, {})["a"]
+    assert (found.most, found.most_seconds, found.most_partition) == (80_000, None, 1)
+
+
 def test_no_commits_no_lag() -> None:
     assert worst([], {}) == {}
 
@@ -289,10 +298,12 @@ def test_the_worst_lag_is_that_which_a_loop_would_find(
     found = {}
     for name in {row["group"] for row in rows}:
         own = [row for row in rows if row["group"] == name]
-        aged = [row for row in own if row["lag_seconds"] is not None]
-        measure = "lag_seconds" if aged else "lag"
+        waited = [row for row in own if row["lag_seconds"]]
+        ageless = [row for row in own if row["lag_seconds"] is None and row["lag"]]
+        still = [row for row in own if row["lag_seconds"] is not None]
+        measure = "lag_seconds" if waited or (still and not ageless) else "lag"
         first = min(
-            aged or own,
+            waited or ageless or still or own,
             key=lambda row: (
                 *(-row[measure], row["until"], row["topic"], row["partition"], -row["lag"]),
             ),
