@@ -47,7 +47,7 @@ class Run:
 
 @dataclass(slots=True)
 class Tables:
-    """Rows of every gold table, of bronze/ends, and of deletions in silver/commits."""
+    """Rows of every gold table, of bronze/ends, and of what lag needs of silver/commits."""
 
     parts: dict[Table, list[pa.RecordBatch]] = field(
         default_factory=lambda: {table: [] for table in GOLD}

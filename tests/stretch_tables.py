@@ -44,7 +44,7 @@ class Scene:
         made = [
             (group, where, at, offset, order)
             for order, (group, where, at, offset) in enumerate(self.commits)
-            if offset is not None and where in places
+            if offset is not None and where in places and at >= (self.seen.since or 0)
         ]
         columns = [(places.index(where), at, offset) for _, where, at, offset, _ in made]
         ends = Ends.of(*np.array(sampled, dtype=np.int64).reshape(-1, 4).T)
@@ -75,22 +75,30 @@ class Scene:
             self.lag(),
             table(ENDS, map(_sample, self.samples)),
             table(OWNERSHIP, map(_ownership, self.owned)),
-            deletions=table(COMMITS, self._deletions()),
+            besides=table(COMMITS, [*self._deletions(), *self.earlier().values()]),
             seen=self.seen,
         )
         by = ("group", "topic", "partition", "since", "until", "lag")
         return sorted(found.to_pylist(), key=lambda row: [row[name] for name in by])
 
+    def earlier(self) -> dict[tuple[str, Where], dict[str, Any]]:
+        """The last commits before the first sample, and before what was asked for."""
+        found = {}
+        for order, (group, where, at, offset) in enumerate(self.commits):
+            first = min((at for sampled, at, *_ in self.samples if sampled == where), default=None)
+            if first is not None and offset is not None and at < max(first, self.seen.since or 0):
+                found[group, where] = self._commit(order)
+        return found
+
     def _deletions(self) -> Iterable[dict[str, Any]]:
-        for order, (group, (topic, partition), at, offset) in enumerate(self.commits):
+        for order, (_, _, _, offset) in enumerate(self.commits):
             if offset is None:
-                yield {
-                    "group": group,
-                    "topic": topic,
-                    "partition": partition,
-                    "at": at,
-                    "journal_offset": order,
-                }
+                yield self._commit(order)
+
+    def _commit(self, order: int) -> dict[str, Any]:
+        group, (topic, partition), at, offset = self.commits[order]
+        row = {"group": group, "topic": topic, "partition": partition, "at": at}
+        return row | {"journal_offset": order, "offset": offset}
 
 
 def _sample(sample: tuple[Where, int, int, int | None]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ finding it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -44,11 +45,16 @@ scenes = st.builds(
         unique_by=lambda sample: sample[:2],
     ).map(risen),
     owned=st.lists(
-        st.tuples(groups, places, times, st.none() | st.just(100)),
+        st.tuples(groups, places, times, st.none() | times),
         max_size=6,
         unique_by=lambda span: span[:3],
     ),
-    seen=st.builds(Seen, polled=st.sets(groups, max_size=1), last=st.none() | times),
+    seen=st.builds(
+        Seen,
+        polled=st.sets(groups, max_size=1),
+        since=st.none() | times,
+        last=st.none() | times,
+    ),
 )
 Sample = tuple[int, int, int]
 """When, end, beginning."""
@@ -77,8 +83,7 @@ def owned_until(scene: Scene, group: str, where: Where, before: float) -> float:
     mine = [span for span in scene.owned if span[:2] == (group, where) and span[2] <= before]
     if not mine:
         return -math.inf
-    until = max(mine, key=lambda span: span[2])[3]
-    return math.inf if until is None else until
+    return max(math.inf if span[3] is None else span[3] for span in mine)
 
 
 def waited_until(
@@ -88,7 +93,7 @@ def waited_until(
     group, where, at = row["group"], (row["topic"], row["partition"]), row["at"]
     run = [run for run in runs(scene, where) if run[0][0] <= at][-1]
     later = [run[0][0] for run in runs(scene, where) if run[0][0] > at]
-    until: float = math.inf if scene.seen.last is None else scene.seen.last
+    until: float = math.inf
     if following is not None:
         until = float(following[0])
         if group in scene.seen.polled:
@@ -96,41 +101,101 @@ def waited_until(
             until = max(asked, default=at)
         if later and later[0] <= following[0]:
             until = run[-1][0]
+    if scene.seen.last is not None:
+        until = min(until, scene.seen.last)
     if following is None or following[1] is None:
         until = min(until, run[-1][0], owned_until(scene, group, where, until))
-    return max(until, float(at))
+    return until
+
+
+def brought(scene: Scene) -> dict[int, dict[str, Any] | None]:
+    """The last commits before lag is told, as they stand when it begins to be, by their places;
+    None: of that nothing is sure.
+    """
+    found: dict[int, dict[str, Any] | None] = {}
+    for (_, where), row in scene.earlier().items():
+        every = runs(scene, where)
+        first, offset = every[0][0], row["offset"]
+        at = max(row["at"], first[0], scene.seen.since or 0)
+        then = [run for run in every if run[0][0] <= max(row["at"], first[0])][-1]
+        now = [run for run in every if run[0][0] <= at][-1]
+        end, most = end_at(now, at, is_last=now is every[-1])
+        is_sure = then is now and end is not None
+        is_sure &= offset <= (first[1] if row["at"] < first[0] else most)
+        lag = max((end or 0) - offset, 0)
+        found[row["journal_offset"]] = row | {"at": at, "lag": lag} if is_sure else None
+    return found
+
+
+def end_at(run: list[Sample], at: int, *, is_last: bool) -> tuple[int | None, float]:
+    """The end at a time, by an even rise, and what it was at most; None: it is not known."""
+    for (t0, e0, _), (t1, e1, _) in pairwise(run):
+        if t0 <= at < t1:
+            return e0 + (e1 - e0) * (at - t0) // (t1 - t0), e1
+    t, end, _ = run[-1]
+    if is_last:
+        return end, math.inf
+    return (end if t == at else None), end
+
+
+def waiting(
+    run: list[Sample], at: int, offset: int, until: float
+) -> Iterator[tuple[float, float, int]]:
+    """From when to when which offset was the first unread one that is sure to be there: what a
+    sample has was there at every sample before.
+    """
+    since, before = float(at), at
+    oldest = max([offset, *(low for t, _, low in run if t <= at)])
+    if any(t == until for t, _, _ in run if t <= at):
+        yield since, until, oldest
+        return
+    for t, _, low in run:
+        if t <= at:
+            continue
+        if low > oldest:
+            yield since, before, oldest
+            since, oldest = before, low
+        before = t
+        if t >= until:
+            break
+    yield since, until, oldest
 
 
 def plainly(scene: Scene) -> list[tuple[Any, ...]]:
     """Every stretch: where, from when to when, seconds, whether it is at least so much."""
     found = []
-    rows = {row["journal_offset"]: row for row in _milliseconds(scene)}
+    rows: dict[int, dict[str, Any] | None] = {
+        row["journal_offset"]: row for row in _milliseconds(scene)
+    }
+    earlier = brought(scene)
+    rows |= earlier
     for order, row in rows.items():
+        if row is None:
+            continue
         group, where = row["group"], (row["topic"], row["partition"])
         following = next(
             (
-                (at, offset)
+                ((rows.get(place) or {"at": at})["at"], offset)
                 for place, (g, w, at, offset) in enumerate(scene.commits)
                 if place > order and (g, w) == (group, where) and (place in rows or offset is None)
             ),
             None,
         )
         at, offset, until = row["at"], row["offset"], waited_until(scene, row, following)
+        if order in earlier and until < at:
+            continue
+        until = max(until, float(at))
         run = [run for run in runs(scene, where) if run[0][0] <= at][-1]
-        oldest = max(offset, *(low for t, _, low in run if t <= until))
-        upcoming = max(offset, [low for t, _, low in run if t <= at][-1])
-        was_there = row["lag"] > 0 and oldest < offset + row["lag"]
-        written = passed(run, oldest)
-        at_least = was_there and written is None
-        if at_least:
-            written = run[0][0]
-        seconds: float | None = 0.0 if written is None else max(until - written, 0) / 1000
-        if at_least and not seconds:
-            seconds, at_least = None, False
-        key = (group, *where)
-        found.append((*key, at, until, seconds, at_least))
-        if oldest != upcoming and row["lag_seconds"]:
-            found.append((*key, at, at, row["lag_seconds"], False))
+        for since, upto, oldest in waiting(run, at, offset, until):
+            was_there = row["lag"] > 0 and oldest < offset + row["lag"]
+            written = passed(run, oldest)
+            at_least = was_there and written is None
+            if at_least:
+                written = run[0][0]
+            seconds: float | None = 0.0 if written is None else max(upto - written, 0) / 1000
+            if at_least and not seconds:
+                seconds, at_least = None, False
+            found.append((group, *where, since, upto, seconds, at_least))
     return sorted(found, key=ranked)
 
 

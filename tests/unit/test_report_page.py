@@ -25,7 +25,8 @@ from pyarrow import compute
 from rota.replay.advice import totals
 from rota.replay.fact import WhatIf
 from rota.report import gold, page, script, story
-from rota.report.course import LAG_POINTS
+from rota.report.between import STRETCHES
+from rota.report.course import LAG_POINTS, Course, Span, lags
 from rota.report.gold import Gold, milliseconds
 from rota.report.lag import Lag
 from rota.report.story import Story
@@ -278,6 +279,40 @@ def test_where_no_ages_are_known_lag_is_drawn_in_records(small: Made) -> None:
     lag = unpacked(page.page(told, bare, MADE_AT))["orders-app"]["lag"]
     assert not lag["in_seconds"]
     assert amounts(lag)[:2] == [1_200, None]
+
+
+def drawn(*rows: tuple[int, int, int, float | None, bool]) -> Course:
+    """Stretches of one partition: from when to when in seconds, records, age, at least; a bucket is
+    a second wide."""
+    names = ("since", "until", "lag", "lag_seconds", "at_least")
+    found = [
+        {"group": "g", "topic": "t", "partition": 0}
+        | dict(zip(names, (since * 1000, until * 1000, *rest), strict=True))
+        for since, until, *rest in rows
+    ]
+    span = Span(0, LAG_POINTS * 1000 - 1)
+    assert span.step == 1000
+    return lags(pa.Table.from_pylist(found, STRETCHES), ["g"], [span])[0]
+
+
+def test_where_lag_is_at_least_so_much_the_picture_knows() -> None:
+    """At least up to second 90, and exactly beside it where that is as much or more."""
+    course = drawn((10, 90, 5, 80.0, True), (90, 100, 5, 10.0, False), (20, 30, 5, 25.0, False))
+    said = [
+        at_least
+        for length, at_least in zip(course.lengths, course.at_least, strict=True)
+        for _ in range(length)
+    ]
+    assert len(said) == LAG_POINTS
+    assert [place for place, one in enumerate(said) if one] == [*range(10, 20), *range(31, 91)]
+
+
+def test_records_are_drawn_where_they_are_known() -> None:
+    """Between two commits nobody counted them: that is not none."""
+    course = drawn((10, 90, 700, None, False))
+    assert not course.in_seconds
+    assert (course.lengths, course.lasts) == ([90, 1, LAG_POINTS - 91], [None, 700, None])
+    assert not any(course.at_least)
 
 
 def test_an_age_that_is_at_least_so_much_is_shown_so() -> None:

@@ -17,14 +17,14 @@ from pyarrow import parquet  # noqa: E402
 
 from rota.errors import InputError, Unreachable  # noqa: E402
 from rota.pipeline import schema  # noqa: E402
-from rota.report import basis, evidence, gold, lag  # noqa: E402
+from rota.report import basis, earlier, evidence, gold, lag  # noqa: E402
 from rota.report.between import STRETCHES  # noqa: E402
 from rota.report.evidence import Evidence  # noqa: E402
 from rota.report.gold import Gold  # noqa: E402
 from rota.report.lag import Lag  # noqa: E402
 from rota.report.moment import moment, span  # noqa: E402
 from rota.report.story import Group, Mark, Story, tell  # noqa: E402
-from rota.tables import ADVICE, COMMITS, EVIDENCE, STATUS, Table  # noqa: E402
+from rota.tables import ADVICE, COMMITS, ENDS, EVIDENCE, STATUS, Table  # noqa: E402
 from tests.gold_history import History  # noqa: E402
 from tests.gold_tables import MORNING, SCRIPT, Run, nothing, small, tables  # noqa: E402
 
@@ -264,6 +264,15 @@ def test_an_age_that_is_at_least_so_much_is_said_to_be() -> None:
     assert not found["b"].at_least, "of equals that which is known"
 
 
+def test_records_of_unknown_age_come_before_none_at_all() -> None:
+    rows = [
+        stretch("a", "t", 0, 5000, lag=0, lag_seconds=0.0),
+        stretch("a", "t", 1, 9000, lag=80_000),
+    ]
+    found = worst(rows, {})["a"]
+    assert (found.most, found.most_seconds, found.most_partition) == (80_000, None, 1)
+
+
 def test_no_commits_no_lag() -> None:
     assert worst([], {}) == {}
 
@@ -289,10 +298,12 @@ def test_the_worst_lag_is_that_which_a_loop_would_find(
     found = {}
     for name in {row["group"] for row in rows}:
         own = [row for row in rows if row["group"] == name]
-        aged = [row for row in own if row["lag_seconds"] is not None]
-        measure = "lag_seconds" if aged else "lag"
+        waited = [row for row in own if row["lag_seconds"]]
+        ageless = [row for row in own if row["lag_seconds"] is None and row["lag"]]
+        still = [row for row in own if row["lag_seconds"] is not None]
+        measure = "lag_seconds" if waited or (still and not ageless) else "lag"
         first = min(
-            aged or own,
+            waited or ageless or still or own,
             key=lambda row: (
                 *(-row[measure], row["until"], row["topic"], row["partition"], -row["lag"]),
             ),
@@ -645,3 +656,68 @@ def test_deletions_of_offsets_are_read_and_commits_are_not(tmp_path: Path) -> No
     found = gold.read(str(made.write(tmp_path))).deletions
     assert found.num_rows == 1
     assert set(found.column_names) == {"group", "topic", "partition", "at", "journal_offset"}
+
+
+def commit(order: int, at: int, partition: int, **told: Any) -> dict[str, Any]:
+    row = {"group": "g", "topic": "t", "partition": partition, "at": MORNING + at}
+    return row | {"journal_partition": 0, "journal_offset": order, "offset": order} | told
+
+
+def earlier_commits(folder: Path, since: int | None) -> list[tuple[str, int, int, int]]:
+    """Samples begin at 100 in partition 0 and at 900 in partition 1; 2 is never sampled."""
+    rows = [
+        commit(1, 50, 0),
+        commit(2, 90, 0),
+        commit(3, 80, 1),
+        commit(4, 99, 0, offset=None),
+        commit(5, 100, 0),
+        commit(6, 400, 1),
+        commit(7, 450, 2),
+        commit(8, 500, 0),
+        commit(9, 899, 1, group="h"),
+        commit(10, 950, 1),
+        commit(11, 10, 0, topic="u"),
+    ]
+    samples = [
+        {"topic": "t", "partition": partition, "at": MORNING + at, "end": 9}
+        for partition, at in ((0, 500), (0, 100), (1, 900))
+    ]
+    folder.mkdir()
+    for number, part in enumerate((rows[6:], rows[:6])):
+        parquet.write_table(table(COMMITS, part), folder / f"{number}.parquet", row_group_size=2)
+    begin = None if since is None else MORNING + since
+    found = earlier.commits(folder, table(ENDS, samples), begin)
+    times = [at - MORNING for at in gold.milliseconds(found["at"]).to_pylist()]
+    columns = (found[name].to_pylist() for name in ("group", "partition", "offset"))
+    groups, partitions, offsets = columns
+    return sorted(zip(groups, partitions, times, offsets, strict=True))
+
+
+@pytest.mark.parametrize("piece", [1, 3, earlier.PIECE])
+def test_the_last_commits_before_lag_is_told_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(earlier, "PIECE", piece)
+    first = [("g", 0, 90, 2), ("g", 1, 400, 6), ("h", 1, 899, 9)]
+    assert earlier_commits(tmp_path / "all", None) == first
+    asked = [("g", 0, 100, 5), ("g", 1, 400, 6), ("h", 1, 899, 9)]
+    assert earlier_commits(tmp_path / "some", 200) == asked
+    late = [("g", 0, 500, 8), ("g", 1, 950, 10), ("h", 1, 899, 9)]
+    assert earlier_commits(tmp_path / "late", 1_000) == late
+
+
+def test_a_partition_that_stood_still_all_the_time_is_told(tmp_path: Path) -> None:
+    """Committed before the first sample and never again: gold/lag has no row."""
+    history = History(group="g", topics={"t": 1})
+    history.join(["a"], MORNING)
+    history.join(["b"], MORNING + 3_600_000)
+    made = tables([history])
+    made.add(COMMITS, table(COMMITS, [commit(1, 5_000, 0, offset=50)]).to_batches()[0])
+    samples = [
+        {"topic": "t", "partition": 0, "at": MORNING + at, "end": 100 + at // 1000}
+        for at in range(10_000, 3_600_001, 10_000)
+    ]
+    made.add(ENDS, table(ENDS, samples).to_batches()[0])
+    (found,) = tell(gold.read(str(made.write(tmp_path)))).groups
+    assert found.lag is not None
+    assert (found.lag.most_seconds, found.lag.at_least, found.lag.most) == (3590, True, 3650)

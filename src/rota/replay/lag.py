@@ -171,9 +171,39 @@ class Ends:
         """For each sample the offset below which nothing is there any more, by its stretch so far:
         what is gone stays gone, also where a sample does not know the beginning.
         """
-        levels, rank = np.unique(self.beginning, return_inverse=True)
-        base = self.run * (len(levels) + 1)
-        return levels[np.maximum.accumulate(base + rank) - base]
+        return highest(self.run, self.beginning)
+
+    def holding(self, sample: I64, offset: I64) -> I64:
+        """The last sample in the stretch of a sample before which an offset was not deleted; -1
+        where there is none.
+        """
+        if not len(self.at):
+            return np.full(len(sample), -1, dtype=np.int64)
+        deleted = self.deleted()
+        levels = np.unique(deleted)
+        wanted = _climbed(self.run[sample], offset, levels)
+        row = np.searchsorted(_climbed(self.run, deleted, levels), wanted, side="right") - 1
+        found = (sample >= 0) & (row >= 0) & (self.run[row] == self.run[sample])
+        return np.where(found, row, -1)
+
+    def by(self, sample: I64, at: I64) -> I64:
+        """The first sample in the stretch of a sample that is not before a time, or else the last;
+        -1 where there is none.
+        """
+        if not len(self.at):
+            return np.full(len(sample), -1, dtype=np.int64)
+        before = self.track.last(self.partition[sample], at - 1)
+        last = np.searchsorted(self.run, self.run[sample], side="right") - 1
+        found = np.minimum(np.maximum(before + 1, sample), last)
+        return np.where(sample >= 0, found, -1)
+
+
+def highest(part: I64, values: I64) -> I64:
+    """For each value the highest so far in its part; parts are numbered in rising order."""
+    levels, rank = np.unique(values, return_inverse=True)
+    base = part * (len(levels) + 1)
+    found: I64 = levels[np.maximum.accumulate(base + rank) - base]
+    return found
 
 
 def _climbed(run: I64, end: I64, levels: I64) -> I64:
@@ -210,7 +240,7 @@ def lags(partition: I64, at: I64, offset: I64, ends: Ends, reach: int = REACH) -
     if not len(row):
         return Lags(row, end, lag, np.zeros(0))
     # What retention took is not read any more: the next record is the first that is there.
-    upcoming = np.maximum(offset, ends.beginning[sample])
+    upcoming = np.maximum(offset, ends.deleted()[sample])
     seconds = np.maximum(ends.age(sample, upcoming, at[row]), 0) / 1000
     return Lags(row, end, lag, np.where(upcoming >= end, 0.0, seconds))
 

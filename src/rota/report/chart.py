@@ -255,4 +255,5 @@ def _lag(course: Course | None) -> dict[str, Any] | None:
         "in_seconds": course.in_seconds,
         "lengths": course.lengths,
         "lasts": course.lasts,
+        "at_least": [int(one) for one in course.at_least],
     }

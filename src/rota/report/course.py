@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from rota.replay.advice import CHANGE
-from rota.replay.lag import F64
+from rota.replay.lag import F64, I64, Bools
 from rota.report.shelf import PLACE, placed, whole
 from rota.report.story import Group
 
@@ -45,7 +45,7 @@ class Course:
 
     In a run lag rises as time passes, up to its last bucket: by the width of a bucket, from 0 on.
     That is what a partition does that stands still, and what no lag is. Lag in records is the same
-    in all of a run.
+    in all of a run, and known where a stretch ends.
     """
 
     step: int
@@ -56,6 +56,8 @@ class Course:
     """How many buckets each run has."""
     lasts: list[float | None]
     """The lag in the last of them; None: it is not known in any."""
+    at_least: list[bool]
+    """Of each run: lag is at least so much, as the record was there before the first sample."""
 
 
 def under_advice(whatif: pa.Table, groups: Sequence[Group]) -> pa.Table:
@@ -102,24 +104,36 @@ def lags(stretches: pa.Table, names: Sequence[str], spans: Sequence[Span]) -> di
     :param stretches: :data:`rota.report.between.STRETCHES`
     """
     rows = placed(stretches, names)
-    seconds, records = _most(rows, spans)
+    seconds, records, floor = _most(rows, spans)
     told: dict[int, Course] = {}
-    for place in np.flatnonzero((records >= 0).any(axis=1)).tolist():
+    known = ((seconds >= 0) | (records >= 0)).any(axis=1)
+    for place in np.flatnonzero(known).tolist():
         step, in_seconds = spans[place].step, bool((seconds[place] >= 0).any())
         amounts = seconds[place] if in_seconds else records[place]
-        lengths, lasts = _runs(amounts, step / 1000 if in_seconds else 0)
-        told[place] = Course(step=step, in_seconds=in_seconds, lengths=lengths, lasts=lasts)
+        is_floor = floor[place] & in_seconds
+        ends = _run_ends(amounts, is_floor, step / 1000 if in_seconds else 0)
+        lengths = np.diff(ends, prepend=-1).tolist()
+        lasts = [_rounded(*pair) for pair in zip(amounts[ends].tolist(), lengths, strict=True)]
+        told[place] = Course(
+            step=step,
+            in_seconds=in_seconds,
+            lengths=lengths,
+            lasts=lasts,
+            at_least=is_floor[ends].tolist(),
+        )
     return told
 
 
-def _most(rows: pa.Table, spans: Sequence[Span]) -> tuple[F64, F64]:
-    """The most seconds and records of each group in each of its buckets; -1 where there are none.
+def _most(rows: pa.Table, spans: Sequence[Span]) -> tuple[F64, F64, Bools]:
+    """The most seconds and records of each group in each of its buckets, -1 where there are none;
+    and where the seconds are only known to be at least so many.
 
-    Lag in seconds is largest where a bucket ends, or the stretch in it.
+    Lag in seconds is largest where a bucket ends, or the stretch in it. Lag in records is known
+    where a stretch ends.
     """
-    place, since, until, lag, lag_seconds = (
+    place, since, until, lag, lag_seconds, at_least = (
         whole(rows[name]).to_numpy(zero_copy_only=False)
-        for name in (PLACE, "since", "until", "lag", "lag_seconds")
+        for name in (PLACE, "since", "until", "lag", "lag_seconds", "at_least")
     )
     begin, step = (
         np.array([getattr(span, name) for span in spans], dtype=np.int64)[place]
@@ -128,29 +142,31 @@ def _most(rows: pa.Table, spans: Sequence[Span]) -> tuple[F64, F64]:
     first = np.maximum((since - begin) // step, 0)
     last = np.minimum((until - begin) // step, LAG_POINTS - 1)
     many = np.maximum(last - first + 1, 0)
-    seconds, records = (np.full(len(spans) * LAG_POINTS, -1.0) for _ in range(2))
+    exact, floor, records = (np.full(len(spans) * LAG_POINTS, -1.0) for _ in range(3))
     through = np.cumsum(many)
     pieces = np.searchsorted(through, np.arange(PIECE, through[-1:].sum() + PIECE, PIECE))
     for piece in np.split(np.arange(len(many)), np.unique(pieces)):
         row = np.repeat(piece, many[piece])
         bucket = np.arange(len(row)) - np.repeat(np.cumsum(many[piece]) - many[piece], many[piece])
         bucket += first[row]
-        left = np.maximum(until[row] - begin[row] - (bucket + 1) * step[row], 0) / 1000
+        after = until[row] - begin[row] - (bucket + 1) * step[row]
+        left, is_end = np.maximum(after, 0) / 1000, after < 0
         into = place[row].astype(np.int64) * LAG_POINTS + bucket
-        np.fmax.at(seconds, into, np.maximum(lag_seconds[row] - left, 0))
-        np.maximum.at(records, into, np.where(left > 0, 0, lag[row]))
+        seconds, is_floor = np.maximum(lag_seconds[row] - left, 0), at_least[row]
+        np.fmax.at(exact, into[~is_floor], seconds[~is_floor])
+        np.fmax.at(floor, into[is_floor], seconds[is_floor])
+        np.maximum.at(records, into[is_end], lag[row[is_end]])
     shape = len(spans), LAG_POINTS
-    return seconds.reshape(shape), records.reshape(shape)
+    most = np.maximum(exact, floor)
+    return most.reshape(shape), records.reshape(shape), (floor > exact).reshape(shape)
 
 
-def _runs(amounts: F64, rise: float) -> tuple[list[int], list[float | None]]:
-    """Runs of buckets in which lag rises evenly: see :class:`Course`."""
+def _run_ends(amounts: F64, is_floor: Bools, rise: float) -> I64:
+    """The last bucket of each run in which lag rises evenly: see :class:`Course`."""
     expected = np.where(amounts[1:] < 0, -1, np.maximum(amounts[1:] - rise, 0))
-    is_last = np.append(np.abs(expected - amounts[:-1]) > TOLERANCE, [True])
-    ends = np.flatnonzero(is_last)
-    lengths = np.diff(ends, prepend=-1).tolist()
-    lasts = amounts[ends].tolist()
-    return lengths, [_rounded(*pair) for pair in zip(lasts, lengths, strict=True)]
+    is_last = np.abs(expected - amounts[:-1]) > TOLERANCE
+    is_last |= is_floor[1:] != is_floor[:-1]
+    return np.flatnonzero(np.append(is_last, [True]))
 
 
 def _rounded(amount: float, many: int) -> float | None:

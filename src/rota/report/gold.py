@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow import compute, parquet
 
 from rota.errors import InputError, Unreachable
+from rota.report import earlier
 from rota.tables import (
     ADVICE,
     ADVISED,
@@ -56,6 +57,8 @@ class Gold:
     """bronze/ends."""
     deletions: pa.Table
     """Where offsets were deleted, of silver/commits."""
+    earlier: pa.Table
+    """The last commits before those of gold/lag: see :mod:`rota.report.earlier`."""
 
 
 def read(out: str) -> Gold:
@@ -81,6 +84,7 @@ def read(out: str) -> Gold:
     }
     try:
         tables = {name: _table(run, table) for name, table in names.items()}
+        tables["earlier"] = _earlier(run, tables["ends"], tables["evidence"])
     except _Other as other:
         raise InputError(
             f"{out}: {other} is not as this version of Rota writes it ({other.why}); "
@@ -114,6 +118,14 @@ def _table(run: Path, table: Table) -> pa.Table:
         raise _Other(table, "it is not there") from None
     except pa.ArrowException as error:
         raise _Other(table, str(error)) from None
+
+
+def _earlier(run: Path, ends: pa.Table, evidence: pa.Table) -> pa.Table:
+    since = compute.max(milliseconds(evidence["since"])).as_py()
+    try:
+        return earlier.commits(run / COMMITS.name, ends, since)
+    except (KeyError, pa.ArrowException) as error:
+        raise _Other(COMMITS, str(error)) from None
 
 
 def milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:

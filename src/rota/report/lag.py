@@ -34,15 +34,18 @@ class Lag:
 
 
 def worst(stretches: pa.Table, rebalances: Mapping[str, Sequence[int]]) -> dict[str, Lag]:
-    """The worst lag of each group that has any: the oldest record, or the most records where no age
-    is known; of equals the first.
+    """The worst lag of each group that has any: the oldest record, or the most records where no
+    record is known to have waited; of equals the first.
 
     :param stretches: :data:`rota.report.between.STRETCHES`
     :param rebalances: when each group had one, rising
     """
-    aged = stretches.filter(compute.is_valid(stretches["lag_seconds"]))
-    known = compute.unique(aged["group"])
-    ageless = stretches.filter(compute.invert(compute.is_in(stretches["group"], value_set=known)))
+    seconds, records = stretches["lag_seconds"], stretches["lag"]
+    waited = stretches.filter(compute.greater(seconds, 0))
+    ageless = stretches.filter(compute.and_(compute.is_null(seconds), compute.greater(records, 0)))
+    ageless = _besides(ageless, waited)
+    none = _besides(_besides(stretches, waited), ageless)
+    still = none.filter(compute.is_valid(none["lag_seconds"]))
     return {
         row["group"]: Lag(
             most=row["lag"],
@@ -53,9 +56,20 @@ def worst(stretches: pa.Table, rebalances: Mapping[str, Sequence[int]]) -> dict[
             at_least=row["at_least"],
             after_rebalance=_since_last(rebalances.get(row["group"], ()), row["until"]),
         )
-        for rows, measure in ((aged, "lag_seconds"), (ageless, "lag"))
+        for rows, measure in (
+            (waited, "lag_seconds"),
+            (ageless, "lag"),
+            (still, "lag_seconds"),
+            (_besides(none, still), "lag"),
+        )
         for row in _first(rows, measure)
     }
+
+
+def _besides(rows: pa.Table, others: pa.Table) -> pa.Table:
+    """The rows of groups of which the others have none."""
+    known = compute.unique(others["group"])
+    return rows.filter(compute.invert(compute.is_in(rows["group"], value_set=known)))
 
 
 def _since_last(rebalances: Sequence[int], at: int) -> float | None:

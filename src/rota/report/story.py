@@ -233,8 +233,8 @@ class _Teller:
             gold.lag,
             gold.ends,
             gold.ownership,
-            deletions=gold.deletions,
-            seen=between.Seen(polled=self._only_polled, last=read.commits_until),
+            besides=pa.concat_tables([gold.earlier, gold.deletions], promote_options="default"),
+            seen=between.Seen(polled=self._only_polled, since=read.since, last=read.commits_until),
         )
         self._lag = lag.worst(self.lag, _times(gold.rebalances))
 

@@ -171,8 +171,8 @@ function tip({ chart, was, would, lag, cursor, plot }) {
     if (would) lines.push(`under ${chart.group.policy}: ${ownerTip(chart, would, row, time)} (replayed)`);
   }
   if (plot === lag) {
-    const amount = lag.amountAt(time);
-    lines.push(`lag, ${moment(time)}: ${amount === null ? UNKNOWN : `up to ${lag.say(amount)}`} (sampled)`);
+    const said = lag.saidAt(time);
+    lines.push(`lag, ${moment(time)}: ${said === null ? UNKNOWN : said} (sampled)`);
   }
   if (!lines.length) lines.push(moment(time));
   return lines.join('\n');

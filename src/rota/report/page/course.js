@@ -75,10 +75,12 @@ class LagChart extends Plot {
     pointOver(this, cursor, ink);
   }
 
-  // The amount at a time; null where none is known.
-  amountAt(time) {
-    const place = placeOf(this.lag.at, time + INSTANT) - 1;
-    return place >= 0 && time < this.lag.at[place] + this.lag.step ? this.lag.amounts[place] : null;
+  // The amount at a time, in words; null where none is known.
+  saidAt(time) {
+    const { at: times, step, amounts, atLeast } = this.lag;
+    const place = placeOf(times, time + INSTANT) - 1;
+    if (place < 0 || time >= times[place] + step) return null;
+    return `${atLeast[place] ? 'at least' : 'up to'} ${this.say(amounts[place])}`;
   }
 }
 

@@ -82,9 +82,11 @@ function rebalancesOf(columns, times, words) {
 }
 
 // In a run of buckets lag in seconds rises as time passes, up to the last; null: it is not known.
-function lagOf({ step, in_seconds: inSeconds, lengths, lasts }, begin) {
+// A run's amounts are all "at least", or none is.
+function lagOf({ step, in_seconds: inSeconds, lengths, lasts, at_least: floors }, begin) {
   const times = [];
   const amounts = [];
+  const atLeast = [];
   const rise = inSeconds ? step / 1000 : 0;
   let bucket = 0;
   lengths.forEach((length, run) => {
@@ -92,9 +94,10 @@ function lagOf({ step, in_seconds: inSeconds, lengths, lasts }, begin) {
       if (lasts[run] === null) continue;
       times.push(begin + bucket * step);
       amounts.push(Math.max(lasts[run] - left * rise, 0));
+      atLeast.push(Boolean(floors[run]));
     }
   });
-  return { at: times, step, inSeconds, amounts };
+  return { at: times, step, inSeconds, amounts, atLeast };
 }
 
 // Members are numbered as they come, so that those of one time have different colours. A static
