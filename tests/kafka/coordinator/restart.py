@@ -14,6 +14,7 @@ from tests.kafka.coordinator.stage import Stage
 from tests.kafka.coordinator.state import STATES, Lead
 
 TIMEOUT = 120
+TRIES = 3
 
 
 def after_restart(lead: Lead, stage: Stage) -> None:
@@ -39,8 +40,9 @@ def judge_restarts(broker: Broker) -> dict[str, Verdict]:
     }
     comparison = Comparison(broker.port, cases)
     comparison.play(cases, len(cases), together(broker, len(cases)))
-    if again := comparison.differing():
-        comparison.play(again, len(again), together(broker, len(again)))
+    for _ in range(TRIES):
+        if again := comparison.differing():
+            comparison.play(again, len(again), together(broker, len(again)))
     return comparison.verdicts
 
 
