@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rota.client.answer import read
 from rota.client.fetch import Fetched
-from rota.consumer.making import make
+from rota.consumer.making import Making
 from rota.consumer.record import ConsumerRecord
 from rota.errors import RecordError
 from rota.formats import batch
@@ -131,18 +131,20 @@ def consumer_record(head: Header, record: Record) -> ConsumerRecord:
 
 
 def consumed(
-    answer: Fetched, *, committed_only: bool = False, portion: int = 1 << 20
+    answer: Fetched, *, committed_only: bool = False, portion: int = 1 << 20, rows: int = 500
 ) -> tuple[list[ConsumerRecord], int, RecordError | None]:
     """All records, where to read on, and the error behind them."""
     found: list[ConsumerRecord] = []
     behind = answer.fetch_offset
     try:
         for each in read(answer, committed_only=committed_only, portion=portion):
-            made = make(each)
-            assert made.error is None
-            assert len(made.records) == len(each)
+            making = Making(each)
+            for row in range(0, len(each), rows):
+                made = making.make(row, row + rows)
+                assert made.error is None
+                assert len(made.records) == min(rows, len(each) - row)
+                found += made.records
             assert each.next_offset >= behind
-            found += made.records
             behind = each.next_offset
     except RecordError as error:
         return found, behind, error
@@ -153,13 +155,18 @@ def answer_of(log: Log, offset: int) -> Fetched:
     return Fetched(SOURCE, 0, offset, memoryview(log.data), log.end, log.end, 0, log.aborted)
 
 
-@given(logs(), st.integers(0, 40), st.booleans(), st.sampled_from([1, 300, 1 << 20]))
+@given(
+    *(logs(), st.integers(0, 40), st.booleans()),
+    st.sampled_from([1, 300, 1 << 20]),
+    st.sampled_from([1, 3, 500]),
+)
 @settings(max_examples=150)
 def test_an_answer_gives_what_plain_reading_gives(
-    log: Log, skip: int, committed_only: bool, portion: int
+    log: Log, skip: int, committed_only: bool, portion: int, rows: int
 ) -> None:
     offset = min(log.begin + skip, log.end)
-    found = consumed(answer_of(log, offset), committed_only=committed_only, portion=portion)
+    answer = answer_of(log, offset)
+    found = consumed(answer, committed_only=committed_only, portion=portion, rows=rows)
     assert found == (*plainly(log, offset, committed_only=committed_only), None)
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from rota.client import arrow
 from rota.client.answer import read
-from rota.client.batch import LEAST_ALIKE, MOST_ALIKE, Batch, _alike, cut
+from rota.client.batch import LEAST_ALIKE, MOST_ALIKE, Batch, Pieces, _runs, cut
 from rota.client.fetch import Fetched
-from rota.consumer.making import make
+from rota.consumer.making import Making
 from rota.consumer.record import ConsumerRecord
 from rota.errors import InputError, RecordError
 from rota.formats import batch
@@ -150,7 +150,7 @@ def test_a_slice_says_where_to_read_on() -> None:
 
 def test_records_are_made_of_columns() -> None:
     raw = Record(4, NOW, b"k", None, ((b"trace", b"1"), (b"\xff", None)))
-    found = make(one(batch.encode([raw], append_time=NOW + 9, leader_epoch=6)))
+    found = Making(one(batch.encode([raw], append_time=NOW + 9, leader_epoch=6))).make(0, 1)
     headers = (("trace", b"1"), ("�", None))
     assert found.records == [
         ConsumerRecord("orders", 3, 4, NOW + 9, 1, b"k", None, headers, 6),
@@ -160,11 +160,33 @@ def test_records_are_made_of_columns() -> None:
 
 def test_what_a_deserializer_does_not_understand_is_told_after_the_records_before_it() -> None:
     made = [Record(each, NOW, None, value) for each, value in enumerate((b"1", b"2", b"x", b"4"))]
-    found = make(one(batch.encode(made)), value=int)
-    assert [each.value for each in found.records] == [1, 2]
-    assert found.error is not None
-    assert (found.error.offset, found.error.next_offset) == (2, 3)
-    assert isinstance(found.error.__cause__, ValueError)
+    making = Making(one(batch.encode(made)), value=int)
+    for first, before in ((0, [1, 2]), (1, [2]), (2, [])):
+        found = making.make(first, 100)
+        assert [each.value for each in found.records] == before
+        assert found.error is not None
+        assert (found.error.offset, found.error.next_offset) == (2, 3)
+        assert isinstance(found.error.__cause__, ValueError)
+
+
+def test_records_are_made_some_at_a_time_of_batches_that_were_written_otherwise() -> None:
+    """With another epoch, another kind of time, other sizes."""
+    whole = one(
+        encoded(0, 300, leader_epoch=4)
+        + encoded(300, 1, leader_epoch=5)
+        + encoded(301, 400, leader_epoch=5, append_time=NOW)
+        + encoded(10_000, 300, leader_epoch=-1)
+    )
+    making = Making(whole)
+    every = making.make(0, len(whole)).records
+    assert [each.offset for each in every] == whole.offsets.tolist()
+    assert [each.value for each in every] == [b"%d" % each for each in whole.offsets.tolist()]
+    assert [each.timestamp for each in every] == whole.timestamps.tolist()
+    assert [each.timestamp_type for each in every] == [0] * 301 + [1] * 400 + [0] * 300
+    assert [each.leader_epoch for each in every] == [4] * 300 + [5] * 401 + [None] * 300
+    for rows in (1, 7, 299, 500):
+        found = [making.make(row, row + rows).records for row in range(0, len(whole), rows)]
+        assert [each for some in found for each in some] == every
 
 
 # Pieces of a buffer
@@ -214,8 +236,11 @@ def test_pieces_of_a_buffer_are_cut_out_together_or_each_alone(
     frame[:] = NUMBERS
     for buffer in (Buffer([NUMBERS]), Buffer([frame])):
         assert cut(buffer, start, size) == expected
+        some = Pieces(buffer, start, size)
+        for first, behind in ((0, 1), (3, 199), (99, 101), (399, 402), (600, 1_300)):
+            assert some.cut(first, min(behind, len(sizes))) == expected[first:behind]
         if min(sizes, default=-1) >= 0 and len(gaps) == 1:
-            assert (_alike(buffer.view, start, size) is not None) == together
+            assert bool(_runs(start, size)) == together
 
 
 def test_the_last_piece_may_end_where_the_buffer_does() -> None:
@@ -227,7 +252,7 @@ def test_the_last_piece_may_end_where_the_buffer_does() -> None:
         frame[: len(data)] = data
         for buffer in (Buffer([data]), Buffer([frame[: len(data)]])):
             found = cut(buffer, start, size)
-            assert found == _alike(buffer.view, start, size)
+            assert _runs(start, size)
             assert found == [data[at : at + 10] for at in start.tolist()]
 
 

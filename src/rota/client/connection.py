@@ -1,18 +1,20 @@
 """One connection to a broker: requests out, many under way, answers in their order.
 
 Answers are decoded where they arrive, in the loop's own turn. What a large one holds is a view of
-its frame, which the socket was read into. A connection at rest has one timer, for its idle end.
+its frame, which the socket was read into. Where large ones follow each other, a thread receives
+them (:mod:`rota.client.receiver`). A connection at rest has one timer, for its idle end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
 import ssl
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -20,12 +22,13 @@ from rota.client import stranger, tls
 from rota.client.dial import dial
 from rota.client.login import log_in
 from rota.client.pending import Pending
+from rota.client.receiver import Outcome, Receiver
 from rota.client.version import api_name, highest, learn
 from rota.errors import FormatError, NotKafka, RotaError, TimedOut, Unreachable
 from rota.formats.buffer import Bytes
 from rota.model.client import Address, ClientConfig
 from rota.wire.api import Api
-from rota.wire.frame import SCRATCH, Frames
+from rota.wire.frame import LENGTH_SIZE, SCRATCH, Frames
 from rota.wire.message import Head, Message, read_response, write_request
 from rota.wire.schema import Versions
 
@@ -33,6 +36,9 @@ LARGEST: Final = 1 << 30
 """Bytes of the largest answer. A fetch has ``fetch.max.bytes``, or one batch if that is more."""
 AT_ONCE: Final = 64 << 20
 """Bytes of an answer that room is made for as soon as it is announced; larger ones grow."""
+LARGE: Final = 1 << 18
+"""Bytes of an answer after which a thread receives the next."""
+TOO_LARGE: Final = "the largest that a client takes"
 FAREWELL: Final = 1.0
 """Seconds for what must still go out when a connection is closed."""
 SESSION: Final = (0.85, 0.95)
@@ -81,12 +87,13 @@ class Connection(asyncio.BufferedProtocol):
         self._count = 0
         self._served = False
         """A request that needs a login, if any does, was answered."""
-        self._frames = Frames(
-            stranger.LONGEST_GREETING, means.scratch, "the largest that a client takes", AT_ONCE
-        )
+        self._frames = Frames(stranger.LONGEST_GREETING, means.scratch, TOO_LARGE, AT_ONCE)
         self._room = _NOTHING
         self._descriptor = -1
         """Of the socket, where it may be read without TLS."""
+        self._was_large = False
+        """The last answer."""
+        self._receiver: Receiver | None = None
         self._head: bytes | None = b""
         """What has come first, until it is known to be a broker's."""
         self._provoked = False
@@ -236,7 +243,13 @@ class Connection(asyncio.BufferedProtocol):
         return highest(self.versions, api, most)
 
     def send(
-        self, api: Api, request: Message, *, deadline: float, most: int | None = None
+        self,
+        api: Api,
+        request: Message,
+        *,
+        deadline: float,
+        most: int | None = None,
+        large: bool = False,
     ) -> asyncio.Future[Message]:
         """Sends a request, at once; the loop need not run. Who waits for the answer may be
         cancelled; the connection stays.
@@ -244,11 +257,16 @@ class Connection(asyncio.BufferedProtocol):
         :param deadline: by the loop's clock. Without an answer until then the connection is closed,
             for all that wait: what comes after it could not come either
         :param most: the highest version to be used
+        :param large: the answer may be large: if the last one was, a thread receives this one,
+            whether the loop runs or not
         :raises Refused: the broker does not know the API, or not in a version that Rota speaks
         :raises Unreachable: the connection is closed
         """
         version = highest(self.versions, api, most)
-        return self._request(api, version, request, deadline).future
+        pending = self._request(api, version, request, deadline)
+        if large and self._was_large:
+            self._leave_to_thread()
+        return pending.future
 
     def ask_raw(
         self, api: Api, version: int, request: Message, deadline: float
@@ -303,13 +321,7 @@ class Connection(asyncio.BufferedProtocol):
         self._room = _NOTHING  # a view would keep the whole answer
         self._frames.advance(nbytes)
         self._read_on()
-        try:
-            while (frame := self._frames.next()) is not None:
-                self._receive(frame)
-        except FormatError as error:
-            self._fail(f"what came in is no answer: {error}")
-        if self._finishing and not self._waiting:
-            self.close()
+        self._receive_all(iter(self._frames.next, None))
 
     def _read_on(self) -> None:
         """Takes what is there of a frame that has begun: a turn of the loop for each piece of it
@@ -324,6 +336,39 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._frames.advance(count)
 
+    def _leave_to_thread(self) -> None:
+        """A thread receives the next answer, unless TLS is spoken or something else is under way:
+        it has the socket for itself.
+        """
+        transport = self._transport
+        busy = len(self._waiting) > 1 or self._frames.held
+        if transport is None or self._descriptor < 0 or busy or transport.get_write_buffer_size():
+            return
+        if self._receiver is None:
+            own = transport.get_extra_info("socket").dup()
+            frames = Frames(LARGEST, bytearray(LENGTH_SIZE), TOO_LARGE, AT_ONCE)
+            self._receiver = Receiver(own, frames, self._deliver, str(self.address))
+        transport.pause_reading()
+        self._receiver.expect()
+
+    def _deliver(self, outcome: Outcome) -> None:
+        """Called in the thread."""
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            self._loop.call_soon_threadsafe(self._delivered, outcome)
+
+    def _delivered(self, outcome: Outcome) -> None:
+        """The thread has done its work."""
+        self._last = self._loop.time()
+        if self._problem is not None or self._transport is None:
+            return
+        self._transport.resume_reading()
+        if outcome is None:
+            self._hang_up()
+        elif isinstance(outcome, OSError):
+            self._hang_up(f" ({outcome})")
+        else:
+            self._receive_all([outcome])
+
     def eof_received(self) -> bool:
         """The broker sends no more."""
         self._hang_up()
@@ -336,10 +381,23 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(str(tls.failure(exc, "TLS")), type(tls.failure(exc, "")))
         else:
             self._hang_up("" if exc is None else f" ({exc})")
+        if self._receiver is not None:
+            self._receiver.close()
         if self._timer is not None:
             self._timer.cancel()
         if not self.gone.done():
             self.gone.set_result(None)
+
+    def _receive_all(self, frames: Iterable[Bytes | FormatError]) -> None:
+        try:
+            for frame in frames:
+                if isinstance(frame, FormatError):
+                    raise frame
+                self._receive(frame)
+        except FormatError as error:
+            self._fail(f"what came in is no answer: {error}")
+        if self._finishing and not self._waiting:
+            self.close()
 
     def _receive(self, frame: Bytes) -> None:
         if not self._waiting:
@@ -351,6 +409,7 @@ class Connection(asyncio.BufferedProtocol):
                 f"an answer to request {correlation} where that to {pending.correlation} was due"
             )
         self._waiting.popleft()
+        self._was_large = len(frame) >= LARGE
         if pending.raw:
             if not pending.future.done():
                 pending.future.set_result(frame)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from types import TracebackType
 from typing import Never, Self
 
@@ -31,8 +32,8 @@ class BlockingConsumer:
                 ...
 
     It is :class:`rota.Consumer`, method by method, with an event loop of its own, which runs in the
-    calling thread while a call waits; only heartbeats have another thread. One thread at a time may
-    use it, but for :meth:`wakeup`.
+    calling thread while a call waits; only heartbeats, and the receiving of large answers, have
+    other threads. One thread at a time may use it, but for :meth:`wakeup`.
 
     Partitions are :class:`rota.TopicPartition` or pairs like ``("orders", 0)``. Timeouts are in
     seconds; None is ``default.api.timeout.ms``. Errors are in :mod:`rota.errors`; after one the
@@ -144,12 +145,13 @@ class BlockingConsumer:
         the rest of the poll it came with; the same holds for automatic commits. A loop that is left
         may be entered again: it goes on with the next record. Raises what :meth:`poll` raises.
         """
+        return chain.from_iterable(self._fillings())
+
+    def _fillings(self) -> Iterator[Iterator[ConsumerRecord]]:
+        """What is left, then what is there next, and so on."""
         core = self._core
-        flow = core.flow
         while not core.is_closed:
-            for record in flow.rest:
-                flow.handed = record
-                yield record
+            yield core.flow.rest
             if not (core.is_closed or core.fill_now()):
                 self._loop.run(core.fill(POLL_TIMEOUT))
 

@@ -174,19 +174,25 @@ class Consumer:
         await self.core.fill_with_batches(timeout)
         return self.core.flow.take_batches()
 
-    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Record by record, until the consumer is closed.
 
         A commit without offsets covers what was handed out, the current record included, and not
         the rest of the poll it came with; the same holds for automatic commits. A loop that is left
         may be entered again: it goes on with the next record. Raises what :meth:`poll` raises.
         """
-        flow = self.core.flow
-        while not self.core.is_closed:
-            for record in flow.rest:
-                flow.handed = record
-                yield record
-            await self.core.fill(POLL_TIMEOUT)
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """The next record of such a loop."""
+        core = self.core
+        for record in core.flow.rest:
+            return record
+        while not core.is_closed:
+            await core.fill(POLL_TIMEOUT)
+            for record in core.flow.rest:
+                return record
+        raise StopAsyncIteration
 
     # Committing
 

@@ -29,6 +29,8 @@ from rota.model.topic import TopicPartition
 
 FOREVER = float("inf")
 POLL_TIMEOUT = 1.0
+TURN = 0.001
+"""Seconds after which others in the loop have their turn, even if there are records at hand."""
 SUSPICIOUS = 100.0
 """Seconds of a poll that may have been meant as milliseconds, as in other clients."""
 T = TypeVar("T")
@@ -80,6 +82,8 @@ class Core:
         self._commit_due = 0
         """When the next automatic commit of such an assignment is due, in the driver's time."""
         self._is_polling = False
+        self._turn = 0.0
+        """When others in the loop had their turn, by its clock."""
         self.is_closing = False
         """Only what a listener does while the consumer says good-bye is still allowed."""
         self.is_closed = False
@@ -146,7 +150,8 @@ class Core:
 
     async def fill(self, timeout: float, max_records: int | None = None) -> None:
         """Fills the flow, unless something is left there; not longer than so many seconds."""
-        if not self.flow.is_empty:
+        is_early = asyncio.get_running_loop().time() < self._turn + TURN
+        if not self.flow.is_empty or (is_early and self.fill_now(max_records)):
             return
         self._clear()
         most = self._most(max_records)
@@ -197,6 +202,7 @@ class Core:
             self._tell_poll(PollBegan())
             try:
                 await asyncio.sleep(0)  # others in the loop have their turn, the sockets too
+                self._turn = loop.time()
                 while True:
                     await self.attend()
                     prepare()

@@ -8,9 +8,9 @@ Ctrl-C, an interceptor) is there for the next call.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
+from operator import length_hint
 
 from rota.client.batch import Batch
 from rota.consumer.record import ConsumerRecord, Records
@@ -23,24 +23,33 @@ NOTHING: Mapping[TopicPartition, list[ConsumerRecord]] = {}
 class Flow:
     """What was taken from the fetcher and is not handed out yet."""
 
-    __slots__ = ("_batches", "_taken", "handed", "rest")
+    __slots__ = ("_batches", "_records", "_taken", "rest")
 
     def __init__(self) -> None:
-        self.rest: Iterator[ConsumerRecord] = iter(())
-        """Not handed out yet. Who takes one sets :attr:`handed`."""
-        self.handed: ConsumerRecord | None = None
-        """The last of them that was."""
         self._taken = NOTHING
         """What was there when the flow was filled; positions are behind it."""
+        self._records: list[ConsumerRecord] = []
+        """The same in a row, that alone of what was handed out which must be known."""
+        self.rest: Iterator[ConsumerRecord] = iter(self._records)
+        """Those that are not handed out yet. Who takes one has it: that its iterator knows how many
+        are left says which was the last, and takes no time of a loop's turn.
+        """
         self._batches: Sequence[Batch] = ()
+
+    @property
+    def _left(self) -> int:
+        return length_hint(self.rest)
+
+    @property
+    def _handed(self) -> ConsumerRecord | None:
+        """The last that was handed out."""
+        count = len(self._records) - self._left
+        return self._records[count - 1] if count else None
 
     @property
     def is_empty(self) -> bool:
         """Nothing is left; columns do not count."""
-        first = next(self.rest, None)
-        if first is not None:
-            self.rest = chain((first,), self.rest)
-        return first is None
+        return not self._left
 
     @property
     def has_batches(self) -> bool:
@@ -55,9 +64,12 @@ class Flow:
     def fill(self, records: Records) -> None:
         """The next records. What was there before is forgotten."""
         self._taken = records.by_partition
-        self.rest = iter(records)
-        self.handed = None
+        self._set(list(records))
         self._batches = ()
+
+    def _set(self, records: list[ConsumerRecord]) -> None:
+        self._records = records
+        self.rest = iter(records)
 
     def fill_with_batches(self, batches: Sequence[Batch]) -> None:
         """The next records, as columns."""
@@ -66,13 +78,11 @@ class Flow:
 
     def take(self, most: int) -> Records:
         """Hands out what is left, but not more than so many."""
-        if self.handed is None and len(whole := self.whole) <= most:
+        if self._left == len(self._records) <= most:
+            whole = self.whole
             self.fill(Records({}))
             return whole
-        taken = list(islice(self.rest, most))
-        if taken:
-            self.handed = taken[-1]
-        return _grouped(taken)
+        return _grouped(islice(self.rest, most))
 
     def take_batches(self) -> list[Batch]:
         """Hands out what is left, as columns."""
@@ -81,9 +91,8 @@ class Flow:
 
     def unread(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where those begin that are left."""
-        left = list(self.rest)
-        self.rest = iter(left)
-        found = {name: _start(each) for name, each in _grouped(left).by_partition.items()}
+        left = _grouped(self._records[len(self._records) - self._left :])
+        found = {name: _start(each) for name, each in left.by_partition.items()}
         for batch in reversed(self._batches):
             found[batch.source] = OffsetAndMetadata(int(batch.offsets[0]))
         return found
@@ -92,7 +101,14 @@ class Flow:
         """Hands out no more, to a loop that is under way neither; positions stay behind what was
         handed out.
         """
-        deque(self.rest, maxlen=0)
+        self._end()
+
+    def _end(self) -> list[ConsumerRecord]:
+        """Ends the iterator, for those too who have it; gives what is left."""
+        count = len(self._records) - self._left
+        left = self._records[count:]
+        del self._records[count:]
+        return left
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """What is left of these is not handed out: the application reads elsewhere."""
@@ -100,16 +116,19 @@ class Flow:
         self._batches = [batch for batch in self._batches if batch.source not in gone]
         if gone.isdisjoint(self._taken):
             return
-        handed, names = self.handed, list(self._taken)
+        left, handed, names = self._end(), self._handed, list(self._taken)
         if handed is not None and (current := _partition(handed)) in gone:
             names = names[names.index(current) + 1 :]  # those before it are through
-            self.handed = None
-        self.rest = iter(_grouped(self.rest, without=gone))
+            handed = None
+        kept = [record for record in left if _partition(record) not in gone]
+        self._set(kept if handed is None else [handed, *kept])
+        if handed is not None:
+            next(self.rest)
         self._taken = {name: self._taken[name] for name in names if name not in gone}
 
     def correct(self, positions: dict[TopicPartition, OffsetAndMetadata]) -> None:
         """Takes positions back to what was handed out."""
-        handed = self.handed
+        handed = self._handed
         current = None if handed is None else _partition(handed)
         is_through = current is not None
         for partition, records in self._taken.items():
@@ -137,14 +156,10 @@ def _start(records: list[ConsumerRecord]) -> OffsetAndMetadata:
     return OffsetAndMetadata(records[0].offset, "", records[0].leader_epoch)
 
 
-def _grouped(
-    records: Iterable[ConsumerRecord], *, without: frozenset[TopicPartition] = frozenset()
-) -> Records:
+def _grouped(records: Iterable[ConsumerRecord]) -> Records:
     found: dict[TopicPartition, list[ConsumerRecord]] = {}
     for record in records:
-        partition = _partition(record)
-        if partition not in without:
-            found.setdefault(partition, []).append(record)
+        found.setdefault(_partition(record), []).append(record)
     return Records(found)
 
 

@@ -172,7 +172,9 @@ class Lanes:
         until = loop.time() + wait
         deadline = until + self._client.config.request_timeout / 1000
         try:
-            future = connection.send(Api.FETCH, fetch.message, deadline=deadline, most=fetch.most)
+            future = connection.send(
+                Api.FETCH, fetch.message, deadline=deadline, most=fetch.most, large=True
+            )
         except RotaError as error:
             self._flights.pop(lane, None)
             self._lookup.failed(tickets.values(), error, loop.time())

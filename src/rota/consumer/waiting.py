@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rota.client.answer import read
 from rota.client.batch import Batch
 from rota.client.fetch import Fetched
-from rota.consumer.making import Deserializer, make
+from rota.consumer.making import Deserializer, Made, Making
 from rota.consumer.record import ConsumerRecord
 from rota.errors import RecordError
 from rota.model.client import ReadConfig
@@ -17,6 +17,8 @@ ROWS = 500
 ones are alive (``gc.get_threshold()``); with fewer, which are dropped before the next are made, it
 has nothing to do. That halves the time a record takes.
 """
+STRETCH = 16 * ROWS
+"""Records whose making is begun at once: what is known of each of them takes a hundred bytes."""
 
 
 class Waiting:
@@ -32,6 +34,7 @@ class Waiting:
         "_fetched",
         "_flaw",
         "_made",
+        "_making",
         "_row",
         "_rows",
         "error",
@@ -58,6 +61,8 @@ class Waiting:
         """The portion that is being handed out."""
         self._row = 0
         """Its first row that was not."""
+        self._making: tuple[Making, int] | None = None
+        """A stretch of it that records are made of, and its first row."""
         self._made: list[ConsumerRecord] = []
         self._at = 0
         """The first of those made that was not handed out."""
@@ -99,7 +104,7 @@ class Waiting:
                 return
             self._fetched = self._fetched._replace(fetch_offset=rows.next_offset)
             if len(rows):
-                self._rows, self._row = rows, 0
+                self._rows, self._row, self._making = rows, 0, None
             else:
                 self.passed = rows
 
@@ -114,11 +119,18 @@ class Waiting:
         self.open(config)
         if self._rows is None:
             return
-        records, flaw = make(self._rows[self._row : self._row + ROWS], key, value)
+        records, flaw = self._make(self._rows, key, value)
         if records:
             self._made, self._at, self._flaw = records, 0, flaw
         else:
             self.error = flaw
+
+    def _make(self, rows: Batch, key: Deserializer | None, value: Deserializer | None) -> Made:
+        making, begin = self._making or (None, 0)
+        if making is None or self._row >= begin + len(making):
+            making, begin = Making(rows[self._row : self._row + STRETCH], key, value), self._row
+            self._making = making, begin
+        return making.make(self._row - begin, self._row - begin + ROWS)
 
     def take(self, most: int) -> tuple[list[ConsumerRecord], Batch]:
         """Records that are made, and the rows up to the last of them."""

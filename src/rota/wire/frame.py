@@ -15,6 +15,8 @@ SCRATCH = 256 * 1024
 """A good size for the room in which the bytes of all connections arrive."""
 GROWTH = 4
 """A frame's room is at most so many times what has come in of it."""
+LENGTH_SIZE = 4
+"""Bytes before each frame."""
 
 _LENGTH = struct.Struct(">i")
 _TLS = b"\x16\x03"
