@@ -41,6 +41,13 @@ def planned(run: Run, *arguments: str) -> dict[str, Any]:
     return plan
 
 
+def test_without_a_command_all_are_shown(rota: Run) -> None:
+    code, out, err = rota()
+    assert (code, out) == (2, "")
+    assert "who would get which partition" in err
+    assert "exit codes:" in err
+
+
 def test_json_has_the_documented_keys(rota: Run) -> None:
     plan = planned(rota, EXAMPLE, "--strategy", "sticky")
     documented = {"strategy", "solver", "assignment", "loads", "moved", "moved_min"}

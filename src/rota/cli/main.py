@@ -106,7 +106,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
         given = sys.argv[1:] if arguments is None else arguments
-        args = parser(given[0] if given else None).parse_args(given)
+        if not given:
+            parser().print_help(sys.stderr)
+            return Exit.USAGE
+        args = parser(given[0]).parse_args(given)
         exceeded = args.run(args)
         sys.stdout.flush()
     except Unreachable as error:
