@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import os
 import random
 import socket
 import struct
@@ -15,7 +17,7 @@ from itertools import repeat
 import pytest
 
 import rota
-from rota.client.connection import LARGE, Connection
+from rota.client.connection import LARGE_ANSWER, Connection
 from rota.client.receiver import Outcome, Receiver
 from rota.errors import FormatError, TimedOut, Unreachable
 from rota.wire.api import Api
@@ -25,7 +27,7 @@ from tests.unit.client_room import client, run, server, soon
 from tests.unit.test_client_connection import Script, connected, fetch_all, files
 
 LIMIT = 100 << 20
-ANSWER = LARGE + 1_000
+ANSWER = LARGE_ANSWER + 1_000
 
 
 def receivers() -> list[threading.Thread]:
@@ -65,7 +67,7 @@ def body(answer: Message) -> bytes:
 def test_a_large_answer_is_followed_by_one_that_a_thread_receives() -> None:
     sizes = [10, ANSWER, ANSWER, 3 * ANSWER, 10, 20, ANSWER, 0]
     bodies = [random.Random(size).randbytes(size) for size in sizes]
-    by_thread = [size >= LARGE for size in [0, *sizes[:-1]]]
+    by_thread = [size >= LARGE_ANSWER for size in [0, *sizes[:-1]]]
 
     async def main() -> None:
         async with server(Fetches(*bodies)) as at, connected(at) as connection:
@@ -106,15 +108,60 @@ def test_a_thread_is_not_told_while_something_else_is_under_way() -> None:
     run(main())
 
 
-def test_what_is_asked_while_a_thread_receives_is_answered_behind_it() -> None:
+def test_nothing_is_sent_while_a_thread_has_the_socket() -> None:
     async def main() -> None:
         async with server(Fetches(*[bytes(ANSWER)] * 2)) as at, connected(at) as connection:
             await ask(connection)
             asked = ask(connection)
-            told = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
-            assert receivers()
+            with pytest.raises(AssertionError, match="a thread has the socket"):
+                connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             assert len(body(await asked)) == ANSWER
+            told = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             assert (await told).controller_id > 0
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "error"),
+    [
+        (os, "dup", OSError(errno.EMFILE, "too many open files")),
+        (threading.Thread, "start", RuntimeError("can't start new thread")),
+    ],
+)
+def test_the_loop_receives_where_no_thread_can_be_had(
+    monkeypatch: pytest.MonkeyPatch, place: object, name: str, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    async def main() -> None:
+        async with server(Fetches(*[bytes(ANSWER)] * 4)) as at, connected(at) as connection:
+            await ask(connection)
+            with monkeypatch.context() as patch:
+                patch.setattr(place, name, fail)
+                asked = ask(connection)
+            gc.collect()
+            assert len(body(await asked)) == ANSWER
+            assert not receivers()
+            assert len(body(await ask(connection))) == ANSWER
+            assert receivers()
+
+    run(main())
+
+
+def test_an_answer_that_there_is_no_memory_for_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: int) -> None:
+        raise MemoryError
+
+    async def main() -> None:
+        async with server(Fetches(*[bytes(ANSWER)] * 2)) as at, connected(at) as connection:
+            await ask(connection)
+            monkeypatch.setattr("rota.wire.frame.roomy", fail)
+            with pytest.raises(Unreachable, match=r"cannot be received: MemoryError\(\)"):
+                await ask(connection)
 
     run(main())
 
@@ -180,7 +227,7 @@ class _Cut:
         self.large = 0
 
     def write(self, data: bytes) -> None:
-        self.large += len(data) >= LARGE
+        self.large += len(data) >= LARGE_ANSWER
         self.writer.write(data[: self.upto] if self.large == 2 else data)
 
     async def drain(self) -> None:
@@ -244,7 +291,7 @@ def test_what_is_no_answer_ends_the_connection_from_a_thread_too() -> None:
 
     class _Foreign(_Cut):
         def write(self, data: bytes) -> None:
-            self.large += len(data) >= LARGE
+            self.large += len(data) >= LARGE_ANSWER
             self.writer.write(b"\x7f\xff\xff\xff" + data if self.large == 2 else data)
 
         async def drain(self) -> None:
@@ -353,12 +400,19 @@ def test_a_thread_does_not_keep_alive_who_is_forgotten() -> None:
         frames = Frames(LIMIT, bytearray(LENGTH_SIZE))
         receiver = Receiver(ours.dup(), frames, post.deliver, "test")
         receiver.expect()
+        theirs.sendall(b"\0\0\1\0 and no more")
         del post, receiver
         gc.collect()
-        theirs.sendall(framed(b"for nobody"))
         until(lambda: not receivers())
-        assert theirs.fileno() >= 0
-        theirs.sendall(b"the connection is still there")
+
+
+def test_a_fork_does_not_end_its_parents_connection(line: Line) -> None:
+    receiver, post, _, theirs = line
+    receiver._process += 1  # as in a child, whose copy is collected
+    receiver.__del__()
+    receiver.expect()
+    theirs.sendall(framed(b"still there"))
+    assert post.wait() == b"still there"
 
 
 def until(condition: Callable[[], bool]) -> None:

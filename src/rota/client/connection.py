@@ -12,11 +12,12 @@ import contextlib
 import logging
 import os
 import random
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from rota.client import stranger, tls
 from rota.client.dial import dial
@@ -36,7 +37,7 @@ LARGEST: Final = 1 << 30
 """Bytes of the largest answer. A fetch has ``fetch.max.bytes``, or one batch if that is more."""
 AT_ONCE: Final = 64 << 20
 """Bytes of an answer that room is made for as soon as it is announced; larger ones grow."""
-LARGE: Final = 1 << 18
+LARGE_ANSWER: Final = 1 << 18
 """Bytes of an answer after which a thread receives the next."""
 TOO_LARGE: Final = "the largest that a client takes"
 FAREWELL: Final = 1.0
@@ -94,6 +95,8 @@ class Connection(asyncio.BufferedProtocol):
         self._was_large = False
         """The last answer."""
         self._receiver: Receiver | None = None
+        self._is_lent = False
+        """The socket is the receiver's."""
         self._head: bytes | None = b""
         """What has come first, until it is known to be a broker's."""
         self._provoked = False
@@ -258,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
             for all that wait: what comes after it could not come either
         :param most: the highest version to be used
         :param large: the answer may be large: if the last one was, a thread receives this one,
-            whether the loop runs or not
+            whether the loop runs or not. Until then nothing else may be sent
         :raises Refused: the broker does not know the API, or not in a version that Rota speaks
         :raises Unreachable: the connection is closed
         """
@@ -279,6 +282,7 @@ class Connection(asyncio.BufferedProtocol):
     def _request(self, api: Api, version: int, request: Message, deadline: float) -> Pending:
         if self._problem is not None or self._transport is None:
             raise Unreachable(self._named(self._problem or "the connection is not open"))
+        assert not self._is_lent, "a thread has the socket, which blocks: who writes would wait"
         self._count = (self._count + 1) & 0x7FFFFFFF
         head = Head(api, version, self._count, self._config.client_id, 0)
         data = write_request(head, request)
@@ -296,8 +300,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is connected, and TLS agreed on."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
         if self._means.context is None and hasattr(os, "readv"):
             self._descriptor = transport.get_extra_info("socket").fileno()
 
@@ -338,18 +341,30 @@ class Connection(asyncio.BufferedProtocol):
 
     def _leave_to_thread(self) -> None:
         """A thread receives the next answer, unless TLS is spoken or something else is under way:
-        it has the socket for itself.
+        it has the socket for itself. Where no thread can be had, the loop receives as ever.
         """
         transport = self._transport
         busy = len(self._waiting) > 1 or self._frames.held
         if transport is None or self._descriptor < 0 or busy or transport.get_write_buffer_size():
             return
         if self._receiver is None:
-            own = transport.get_extra_info("socket").dup()
-            frames = Frames(LARGEST, bytearray(LENGTH_SIZE), TOO_LARGE, AT_ONCE)
-            self._receiver = Receiver(own, frames, self._deliver, str(self.address))
-        transport.pause_reading()
-        self._receiver.expect()
+            self._receiver = self._make_receiver()
+        if self._receiver is not None:
+            self._is_lent = True
+            transport.pause_reading()
+            self._receiver.expect()
+
+    def _make_receiver(self) -> Receiver | None:
+        frames = Frames(LARGEST, bytearray(LENGTH_SIZE), TOO_LARGE, AT_ONCE)
+        try:
+            own = socket.socket(fileno=os.dup(self._descriptor))
+        except OSError:  # too many files
+            return None
+        try:
+            return Receiver(own, frames, self._deliver, str(self.address))
+        except RuntimeError:  # too many threads, or the interpreter ends
+            own.close()
+            return None
 
     def _deliver(self, outcome: Outcome) -> None:
         """Called in the thread."""
@@ -358,16 +373,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _delivered(self, outcome: Outcome) -> None:
         """The thread has done its work."""
+        self._is_lent = False
         self._last = self._loop.time()
         if self._problem is not None or self._transport is None:
             return
         self._transport.resume_reading()
-        if outcome is None:
+        if isinstance(outcome, Bytes | FormatError):
+            self._receive_all([outcome])
+        elif outcome is None:
             self._hang_up()
         elif isinstance(outcome, OSError):
             self._hang_up(f" ({outcome})")
         else:
-            self._receive_all([outcome])
+            self._fail(f"its answer cannot be received: {outcome!r}")
 
     def eof_received(self) -> bool:
         """The broker sends no more."""
@@ -409,7 +427,7 @@ class Connection(asyncio.BufferedProtocol):
                 f"an answer to request {correlation} where that to {pending.correlation} was due"
             )
         self._waiting.popleft()
-        self._was_large = len(frame) >= LARGE
+        self._was_large = len(frame) >= LARGE_ANSWER
         if pending.raw:
             if not pending.future.done():
                 pending.future.set_result(frame)

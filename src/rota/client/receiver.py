@@ -4,12 +4,14 @@ Python lets other threads run while the system copies an answer out of a socket,
 once. The thread takes one answer whenever it is told to, to its last byte and not further. It asks
 for all that is missing in one call: each return to Python would have to wait until the other thread
 lets go of the interpreter, for 5 ms as a rule (``sys.getswitchinterval()``). That takes a socket
-that blocks; it does so only while an answer is waited for, and nobody else reads from it then.
+that blocks; it does so only while an answer is waited for, and nobody else may use it then, neither
+to read nor to write.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -17,13 +19,12 @@ from queue import SimpleQueue
 from typing import TypeAlias
 from weakref import WeakMethod
 
-from rota.errors import FormatError
 from rota.formats.buffer import Bytes
 from rota.wire.frame import Frames
 
-Outcome: TypeAlias = Bytes | OSError | FormatError | None
-"""An answer; or why there is none: the connection is broken, this is no frame, or (None) the broker
-sends no more.
+Outcome: TypeAlias = Bytes | Exception | None
+"""An answer; or why there is none: the connection is broken (``OSError``), this is no frame
+(``FormatError``), there is no memory for it, or (None) the broker sends no more.
 """
 Deliver: TypeAlias = Callable[[Outcome], object]
 PATIENCE = 1.0
@@ -42,6 +43,7 @@ class Receiver:
             its object alive
         """
         self._socket = own
+        self._process = os.getpid()
         self._orders: SimpleQueue[bool] = SimpleQueue()
         self._thread = threading.Thread(
             target=_serve,
@@ -57,14 +59,17 @@ class Receiver:
 
     def close(self) -> None:
         """Ends the connection, if it is still there, and the thread."""
-        self._orders.put(False)
-        with contextlib.suppress(OSError):  # the broker was first, or the thread
-            self._socket.shutdown(socket.SHUT_RDWR)  # it may wait for an answer
+        self._end()
         self._thread.join(PATIENCE)
 
     def __del__(self) -> None:
-        # no shutdown: this may be a fork, whose parent has the same connection
+        if os.getpid() == self._process:  # else a fork, whose parent has the same connection
+            self._end()
+
+    def _end(self) -> None:
         self._orders.put(False)
+        with contextlib.suppress(OSError):  # the broker was first, or the thread
+            self._socket.shutdown(socket.SHUT_RDWR)  # it may wait for an answer
 
 
 def _serve(
@@ -92,6 +97,6 @@ def _receive(own: socket.socket, frames: Frames) -> Outcome:
                 frames.advance(count)
         finally:
             own.setblocking(False)
-    except (OSError, FormatError) as error:
+    except Exception as error:  # noqa: BLE001 nobody else would tell of it
         return error
     return frame

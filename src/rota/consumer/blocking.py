@@ -150,9 +150,9 @@ class BlockingConsumer:
     def _fillings(self) -> Iterator[Iterator[ConsumerRecord]]:
         """What is left, then what is there next, and so on."""
         core = self._core
-        while not core.is_closed:
+        while not core.is_closing:
             yield core.flow.rest
-            if not (core.is_closed or core.fill_now()):
+            if not (core.is_closing or core.fill_now()):
                 self._loop.run(core.fill(POLL_TIMEOUT))
 
     def commit_sync(

@@ -188,7 +188,7 @@ class Consumer:
         core = self.core
         for record in core.flow.rest:
             return record
-        while not core.is_closed:
+        while not core.is_closing:
             await core.fill(POLL_TIMEOUT)
             for record in core.flow.rest:
                 return record
@@ -267,8 +267,8 @@ class Consumer:
         """
         [at] = self.core.of_assignment("seek", [partition])
         wanted = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        self.core.flow.drop([at])
         with self.core.lock():
+            self.core.flow.drop([at])
             self.core.fetcher.seek(at, wanted)
 
     def seek_to_beginning(self, *partitions: Place) -> None:
@@ -286,8 +286,8 @@ class Consumer:
         seek: Callable[[tuple[TopicPartition, ...]], None],
     ) -> None:
         wanted = self.core.of_assignment(name, partitions or self.assignment)
-        self.core.flow.drop(wanted)
         with self.core.lock():
+            self.core.flow.drop(wanted)
             seek(tuple(wanted))
 
     def pause(self, *partitions: Place) -> None:

@@ -111,9 +111,9 @@ class Core:
     def assign(self, wanted: frozenset[TopicPartition]) -> None:
         """Reads these, by the application's own will."""
         self._commit_assigned()  # first, for it covers what was handed out of what is dropped
-        self.flow.drop(self.assigned - wanted)
-        self.assigned = wanted
         with self.lock():
+            self.flow.drop(self.assigned - wanted)
+            self.assigned = wanted
             self.fetcher.assign(tuple(sorted(wanted)))
         self.topics.want(tuple(sorted({each.topic for each in wanted})))
 
@@ -121,7 +121,8 @@ class Core:
         """Leaves the group, and waits until the listener has heard of it."""
         membership = self.membership
         assert membership is not None
-        self.flow.stop()  # positions stay: the last commit covers what was handed out
+        with self.lock():
+            self.flow.stop()  # positions stay: the last commit covers what was handed out
         self._is_leaving = True
         membership.driver.tell(Unsubscribed())
         if in_listener():
@@ -140,8 +141,8 @@ class Core:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hands out no more of these; what a loop has not come to is fetched again later."""
-        unread = self.flow.unread()
         with self.lock():
+            unread = self.flow.unread()
             for at in partitions:
                 if at in unread:
                     self.flow.drop([at])
@@ -265,9 +266,10 @@ class Core:
 
     def _give_back(self) -> None:
         """What is left comes again, in the other form. Before a poll: it may revoke something."""
-        for at, offset in self.flow.unread().items():
-            self.fetcher.seek(at, offset)
-        self.flow.fill(Records({}))
+        with self.lock():
+            for at, offset in self.flow.unread().items():
+                self.fetcher.seek(at, offset)
+            self.flow.fill(Records({}))
 
     def _take_batches(self) -> bool:
         return bool(self.fetcher.take_batches(self.flow.fill_with_batches))
@@ -277,7 +279,8 @@ class Core:
         for interceptor in self.settings.interceptors:
             seen = told("on_consume", interceptor.on_consume, self.flow.whole)
             if seen is not None:
-                self.flow.fill(seen)
+                with self.lock():
+                    self.flow.fill(seen)
 
     # Committing
 
@@ -469,7 +472,8 @@ class Core:
             raise InputError("close: not inside a listener: the group waits for its return")
         self.is_closing = True
         self.bell.ring()  # for a poll that waits in another task
-        self.flow.stop()  # positions stay: the last commit covers what was handed out
+        with self.lock():
+            self.flow.stop()  # positions stay: the last commit covers what was handed out
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._set_closed)
             for interceptor in self.settings.interceptors:
