@@ -281,6 +281,26 @@ def test_nobody_waits_for_a_long_poll_of_others(broker: Broker, change: str) -> 
     asyncio.run(read())
 
 
+def test_who_comes_into_question_while_both_fetches_wait_waits_for_a_moment(
+    broker: Broker,
+) -> None:
+    async def read() -> None:
+        fill(broker, T1, 1)
+        fill(broker, T2, 2)
+        async with Reader(broker.bootstrap_servers, fetch_max_wait=60_000) as reader:
+            fetcher = reader.fetcher
+            fetcher.assign([T0, T1, T2])
+            fetcher.pause([T1, T2])
+            assert await reader.poll(0.2) == []  # the first has T0 now
+            fetcher.seek(T1, OffsetAndMetadata(1))
+            fetcher.resume([T1])
+            assert await reader.poll(0.2) == []  # and the second T1, at its end too
+            fetcher.resume([T2])
+            assert values(await reader.read(2)) == ["2.0", "2.1"]
+
+    asyncio.run(read())
+
+
 def test_an_idle_reader_sends_one_fetch_after_the_other(broker: Broker, sent: Counter[Api]) -> None:
     async def read() -> int:
         for each in (T0, T1):

@@ -3,7 +3,9 @@
 A broker holds a Fetch back until one of its partitions has something, for ``fetch.max.wait.ms`` at
 most, and answers the requests of a connection one after the other. So what comes into question
 while a Fetch waits (a partition that was drained, sought in, resumed or assigned) is asked for over
-a second connection, in a Fetch that ends shortly before the first: from then on the first has both.
+a second connection. That Fetch waits for a moment only, for others may come into question
+meanwhile. If it brings nothing, it is sent again with them, and waits twice as long; the last ends
+shortly before the first, which has them all from then on.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ LARGE = 8 << 20
 """Bytes of an answer: larger ones are read no faster, and take more memory."""
 MARGIN = 0.02
 """Seconds by which the second Fetch ends before the first."""
+MOMENT = 0.02
+"""Seconds that the second Fetch waits at first, and so whoever comes into question after it."""
 
 
 class Lane(NamedTuple):
@@ -69,8 +73,8 @@ class Lanes:
         self._done = done
         self._flights: dict[Lane, float | None] = {}
         """Until when a Fetch waits at its broker; None: the connection is still to be opened."""
-        self._idle: set[int] = set()
-        """Brokers whose second Fetch brought nothing: its partitions wait for the first."""
+        self._idle: dict[int, float] = {}
+        """Brokers whose second Fetch brought nothing, and how many seconds the next may wait."""
         self._closed = False
 
     def restart(self) -> None:
@@ -119,7 +123,7 @@ class Lanes:
         left = until - now
         if node in self._idle and left <= 2 * MARGIN:
             return None
-        return beside, min(max(left - MARGIN, 0.0), longest)
+        return beside, min(max(left - MARGIN, 0.0), self._idle.get(node, MOMENT))
 
     # There
 
@@ -246,7 +250,7 @@ class Lanes:
         self._positions.failed(tickets.values(), now)  # those that it does not tell of
         if Verdict.REFRESH in seen or tickets:
             self._client.request_refresh()
-        if lane.number == FIRST:
-            self._idle.discard(lane.node)
-        elif Verdict.KEEP not in seen:
-            self._idle.add(lane.node)
+        if lane.number == FIRST or Verdict.KEEP in seen:
+            self._idle.pop(lane.node, None)
+        else:
+            self._idle[lane.node] = 2 * self._idle.get(lane.node, MOMENT)
