@@ -11,6 +11,7 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from itertools import repeat
 
@@ -401,9 +402,12 @@ def test_a_thread_does_not_keep_alive_who_is_forgotten() -> None:
         receiver = Receiver(ours.dup(), frames, post.deliver, "test")
         receiver.expect()
         theirs.sendall(b"\0\0\1\0 and no more")
+        forgotten = weakref.ref(post)
         del post, receiver
         gc.collect()
         until(lambda: not receivers())
+        assert forgotten() is None
+        assert theirs.recv(1) == b""  # the connection is ended, too
 
 
 def test_a_fork_does_not_end_its_parents_connection(line: Line) -> None:

@@ -45,9 +45,10 @@ class Consumer:
             async for record in consumer:
                 ...
 
-    Records are fetched and decoded in the event loop. Heartbeats have a thread of their own, so
-    code that blocks the loop keeps the membership for ``max.poll.interval.ms``. All methods belong
-    to the loop, but :meth:`wakeup`, which may be called from any thread.
+    Records are fetched and decoded in the event loop; where large answers follow each other,
+    threads receive them. Heartbeats have a thread of their own, so code that blocks the loop keeps
+    the membership for ``max.poll.interval.ms``. All methods belong to the loop, but :meth:`wakeup`,
+    which may be called from any thread.
 
     Partitions are :class:`rota.TopicPartition` or pairs like ``("orders", 0)``. Timeouts are in
     seconds; None is ``default.api.timeout.ms``. Errors are in :mod:`rota.errors`; after one the
