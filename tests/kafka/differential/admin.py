@@ -277,24 +277,31 @@ def settings(side: Side) -> None:
         side.ask("DescribeConfigs", version, "nothing", resources=[])
 
 
+def own_settings(side: Side, name: str) -> dict[str, str]:
+    asked = {"resource_type": TOPIC, "resource_name": name, "configuration_keys": None}
+    (found,) = side.quiet("DescribeConfigs", 4, resources=[asked]).results
+    return {each.name: each.value for each in found.configs if each.config_source == 1}
+
+
+def catches_up(side: Side) -> None:
+    """A broker learns of changes after its controller, in order: once of the last, of all."""
+    mark = str(len(side.answers) + 1)
+    change = {"name": "flush.messages", "value": mark, "config_operation": SET}
+    resource = {"resource_type": TOPIC, "resource_name": "marked", "configs": [change]}
+    side.quiet("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)
+    side.eventually(
+        lambda: own_settings(side, "marked") == {"flush.messages": mark}, "a change to be known"
+    )
+
+
 def shown(side: Side, name: str, case: str) -> None:
     """What a topic's own settings are by now."""
-    asked = {"resource_type": TOPIC, "resource_name": name, "configuration_keys": None}
-
-    def own() -> dict[str, str]:
-        (found,) = side.quiet("DescribeConfigs", 4, resources=[asked]).results
-        return {each.name: each.value for each in found.configs if each.config_source == 1}
-
-    settled = own()
-    for _ in range(10):  # a broker learns of it a little after its controller
-        if (now := own()) == settled:
-            break
-        settled = now
-    side.note(f"settings of {name} | {case}", settled)
+    catches_up(side)
+    side.note(f"settings of {name} | {case}", own_settings(side, name))
 
 
 def alteration(side: Side) -> None:
-    make(side, topic("altered"))
+    make(side, topic("altered"), topic("marked"))
 
     def change(key: str, value: str | None, operation: int = SET) -> Plain:
         return {"name": key, "value": value, "config_operation": operation}
