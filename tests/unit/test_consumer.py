@@ -178,6 +178,31 @@ def test_the_asyncio_consumer_reads_in_an_async_for(broker: Broker) -> None:
     assert asyncio.run(asyncio.wait_for(read(), 60)) == [b"0", b"1", b"2"]
 
 
+def test_an_async_for_follows_a_seek_and_goes_on_where_it_was_left(broker: Broker) -> None:
+    filled(broker, 9)
+
+    async def read() -> list[int]:
+        found = []
+        async with rota.Consumer(settings(broker, enable_auto_commit=False)) as consumer:
+            consumer.assign([T0])
+            async for record in consumer:
+                found.append(record.offset)
+                if len(found) == 2:
+                    consumer.seek(T0, 5)
+                if len(found) == 3:
+                    break
+            await consumer.commit_sync()
+            assert broker.committed("g") == {T0: 6}
+            async for record in consumer:
+                found.append(record.offset)
+                if len(found) == 5:
+                    break
+            found.append((await anext(aiter(consumer))).offset)
+        return found
+
+    assert asyncio.run(asyncio.wait_for(read(), 60)) == [0, 1, 5, 6, 7, 8]
+
+
 # Record by record
 
 

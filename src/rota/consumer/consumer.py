@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple, Never, Self
 
@@ -182,18 +182,15 @@ class Consumer:
         the rest of the poll it came with; the same holds for automatic commits. A loop that is left
         may be entered again: it goes on with the next record. Raises what :meth:`poll` raises.
         """
-        return self
+        return self._records()
 
-    async def __anext__(self) -> ConsumerRecord:
-        """The next record of such a loop."""
+    async def _records(self) -> AsyncGenerator[ConsumerRecord, None]:
         core = self.core
-        for record in core.flow.rest:
-            return record
         while not core.is_closing:
-            await core.fill(POLL_TIMEOUT)
             for record in core.flow.rest:
-                return record
-        raise StopAsyncIteration
+                yield record
+            if not core.is_closing:
+                await core.fill(POLL_TIMEOUT)
 
     # Committing
 
