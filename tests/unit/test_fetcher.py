@@ -14,7 +14,6 @@ from rota.client.connection import Connection
 from rota.client.fetch import Fetch, Fetched
 from rota.consumer import schedule
 from rota.consumer.entry import Entry
-from rota.consumer.lane import LANES
 from rota.errors import (
     AuthorizationFailed,
     Code,
@@ -29,6 +28,7 @@ from rota.wire.api import Api
 from rota.wire.message import Message
 from tests.reading import Reader, committed_as, values
 
+MIB = 1 << 20
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
@@ -363,8 +363,19 @@ def test_no_more_waits_than_is_said_if_nobody_takes(broker: Broker) -> None:
     asyncio.run(read())
 
 
+@pytest.mark.parametrize(
+    ("of_partition", "of_all", "asked"),
+    [
+        (100, 10_000, 5_000),
+        (8 * MIB, 50 * MIB, 8 * MIB),
+        (40 * MIB, 100 * MIB, 40 * MIB),
+        (90 * MIB, 100 * MIB, 50 * MIB),
+        (8 * MIB, 6 * MIB, 4 * MIB),
+        (8 * MIB, 3 * MIB, 3 * MIB),
+    ],
+)
 def test_answers_under_way_share_what_may_come(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    of_partition: int, of_all: int, asked: int, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = []
     send = Connection.send
@@ -376,14 +387,14 @@ def test_answers_under_way_share_what_may_come(
 
     async def read() -> None:
         fill(broker, T0, 1)
-        limits: dict[str, Any] = {"max_partition_bytes": 100, "fetch_max_bytes": 10_000}
+        limits: dict[str, Any] = {"max_partition_bytes": of_partition, "fetch_max_bytes": of_all}
         async with Reader(broker.bootstrap_servers, **limits) as reader:
             reader.fetcher.assign([T0])
             await reader.read(1)
 
     monkeypatch.setattr(Connection, "send", noted)
     asyncio.run(read())
-    assert set(sizes) == {10_000 // len(LANES)}
+    assert set(sizes) == {asked}
 
 
 # What an application does meanwhile

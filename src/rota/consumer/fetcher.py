@@ -10,8 +10,9 @@ is under way shares ``fetch.max.bytes`` among its Fetches; none asks for more th
 
 as they came from the brokers, beside the answer that is being handed out, of which 16 MiB are
 decoded at a time. Two things come on top: a record batch that is larger than a limit comes all the
-same, and with so many brokers that ``fetch.max.bytes`` has not ``max.partition.fetch.bytes`` for
-two Fetches of each, every Fetch may bring that much (by default with more than six brokers).
+same, and with so many brokers that ``fetch.max.bytes`` has not 4 MiB for two Fetches of each, every
+Fetch may bring that much, or ``max.partition.fetch.bytes`` if that is less (by default with more
+than six brokers).
 """
 
 from __future__ import annotations

@@ -35,6 +35,8 @@ LANES: Final = ("fetch", "fetch beside")
 FIRST, BESIDE = 0, 1
 LARGE = 8 << 20
 """Bytes of an answer: larger ones are read no faster, and take more memory."""
+LEAST = 4 << 20
+"""Bytes that an answer may have with any number of brokers: many small ones take longer."""
 MARGIN = 0.02
 """Seconds by which the second Fetch ends before the first."""
 MOMENT = 0.02
@@ -188,12 +190,12 @@ class Lanes:
 
     def _share(self) -> int:
         """How many bytes an answer may have, so that all answers together have not more than
-        ``fetch.max.bytes``; a partition's worth at least.
+        ``fetch.max.bytes``, unless there are very many.
         """
-        config = self._config
-        share = config.fetch_max_bytes // (len(LANES) * max(self._positions.brokers, 1))
-        enough = max(min(share, LARGE), config.max_partition_bytes)
-        return min(enough, config.fetch_max_bytes)
+        most, of_partition = self._config.fetch_max_bytes, self._config.max_partition_bytes
+        share = most // (len(LANES) * max(self._positions.brokers, 1))
+        share = max(min(share, max(LARGE, of_partition)), min(LEAST, of_partition))
+        return min(share, most)
 
     def _wanted(self, want: Want) -> Wanted:
         topic = self._client.metadata.topics.get(want.ticket.partition.topic)

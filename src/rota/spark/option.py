@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final, TypedDict
 
 from rota.client import alias, setting
@@ -30,7 +31,10 @@ from rota.spark.query import (
 )
 
 PREFIX: Final = "kafka."
-CLIENT_ID: Final = "rota-spark"
+DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {"client.id": "rota-spark", "max.partition.fetch.bytes": str(4 << 20)}
+)
+"""Of Kafka's settings, where they are others than a consumer's: a worker holds several answers."""
 INTERNAL: Final = "exclude.internal.topics"
 NAMES: Final = (
     *("subscribe", "subscribePattern", "assign"),
@@ -180,7 +184,7 @@ def _unknown(name: str) -> str:
 def _settings(kafka: Mapping[str, str]) -> Settings:
     """Kafka's own settings; errors name them as they are named here."""
     try:
-        return setting.read({"client.id": CLIENT_ID, **kafka})
+        return setting.read({**DEFAULTS, **kafka})
     except (InputError, Unreachable) as error:
         raise type(error)(f"{PREFIX}{error}") from None
 
