@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple, Never, Self
 
@@ -71,6 +71,7 @@ class Consumer:
         :raises InputError: a setting is missing, unknown or wrong; names it
         """
         self.core = Core(mapping(config, keywords), call or call_here)
+        self._flow = self.core.flow
 
     # What to read
 
@@ -182,15 +183,20 @@ class Consumer:
         the rest of the poll it came with; the same holds for automatic commits. A loop that is left
         may be entered again: it goes on with the next record. Raises what :meth:`poll` raises.
         """
-        return self._records()
+        return self
 
-    async def _records(self) -> AsyncGenerator[ConsumerRecord, None]:
+    async def __anext__(self) -> ConsumerRecord:
+        """The next record of such a loop. A generator would take longer for each: what it yields is
+        an exception's value on its way, and one that is a tuple costs Python an exception.
+        """
+        for record in self._flow.rest:
+            return record
         core = self.core
         while not core.is_closing:
-            for record in core.flow.rest:
-                yield record
-            if not core.is_closing:
-                await core.fill(POLL_TIMEOUT)
+            await core.fill(POLL_TIMEOUT)
+            for record in self._flow.rest:
+                return record
+        raise StopAsyncIteration
 
     # Committing
 
