@@ -152,6 +152,22 @@ def test_at_most_max_poll_records_come_at_once(
     assert [record.offset for record in consumer.poll(10)] == [4, 5, 6, 7, 8, 9]
 
 
+def test_no_more_are_made_of_several_partitions_than_a_poll_gives(broker: Broker) -> None:
+    filled(broker, 237)
+    filled(broker, 400, partition=1)
+    made: list[bytes] = []
+    with rota.BlockingConsumer(settings(broker, value_deserializer=made.append)) as consumer:
+        consumer.assign([T0, T1])
+        while True:  # until both have answered
+            made.clear()
+            found = consumer.poll(10)
+            assert len(found) == len(made)
+            if len(found) == 500:
+                break
+            consumer.seek_to_beginning()
+            time.sleep(0.05)
+
+
 def test_a_pattern_finds_topics_that_are_made_later(broker: Broker) -> None:
     with rota.BlockingConsumer(settings(broker, metadata_max_age_ms=100)) as consumer:
         consumer.subscribe(pattern="new-.*")
@@ -197,7 +213,7 @@ def test_an_async_for_follows_a_seek_and_goes_on_where_it_was_left(broker: Broke
                 found.append(record.offset)
                 if len(found) == 5:
                     break
-            found.append((await anext(aiter(consumer))).offset)
+            found.append((await anext(consumer)).offset)
         return found
 
     assert asyncio.run(asyncio.wait_for(read(), 60)) == [0, 1, 5, 6, 7, 8]

@@ -19,9 +19,8 @@ from rota.consumer.making import Deserializer
 from rota.consumer.position import Positions
 from rota.consumer.record import ConsumerRecord, Records
 from rota.consumer.verdict import missing
-from rota.consumer.waiting import Waiting
+from rota.consumer.waiting import ROWS, Waiting, behind
 from rota.model.client import ReadConfig
-from rota.model.offset import NO_EPOCH
 from rota.model.topic import TopicPartition
 
 
@@ -134,7 +133,8 @@ class Buffer:
             entry = self._positions.get(item.partition)
             if entry is None or entry.stamp != item.stamp or not entry.gives:
                 continue
-            item.prepare(self._config, self._key, self._value)
+            rows = most - made if made else ROWS  # behind others not more than are asked for
+            item.prepare(self._config, self._key, self._value, rows)
             made += item.ready
             if item.is_through and item is self._queue[0]:
                 self._finish(item)
@@ -153,12 +153,12 @@ class Buffer:
         left = most
         try:
             while left > 0 and (waiting := self._next(bool(found))) is not None and waiting.ready:
-                records, rows = waiting.take(left)
+                records, position = waiting.take(left)
                 known = found.setdefault(waiting.partition, records)
                 if known is not records:
                     known += records
                 keep(Records(found))
-                self._hand(waiting, rows)
+                self._hand(waiting, position)
                 waiting.took(len(records))
                 left -= len(records)
         finally:
@@ -180,7 +180,7 @@ class Buffer:
                 rows = waiting.take_rows()
                 found.append(rows)
                 keep(found)
-                self._hand(waiting, rows)
+                self._hand(waiting, behind(rows))
                 waiting.took(len(rows))
                 left -= waiting.size
         finally:
@@ -196,7 +196,7 @@ class Buffer:
                 self._tell()
             waiting.open(self._config)
             if waiting.passed is not None:
-                self._hand(waiting, waiting.passed)
+                self._hand(waiting, behind(waiting.passed))
                 waiting.passed = None
             if waiting.error is not None:
                 if some:
@@ -233,9 +233,7 @@ class Buffer:
             self._queue.popleft()
         return None
 
-    def _hand(self, waiting: Waiting, rows: Batch) -> None:
-        epoch = None if rows.next_epoch == NO_EPOCH else rows.next_epoch
-        position = Position(rows.next_offset, epoch)
+    def _hand(self, waiting: Waiting, position: Position) -> None:
         self._positions.hand(waiting.partition, waiting.stamp, position)
 
     def _finish(self, waiting: Waiting) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from rota.client.answer import read
 from rota.client.batch import Batch
 from rota.client.fetch import Fetched
+from rota.consumer.entry import Position
 from rota.consumer.making import Deserializer, Made, Making
 from rota.consumer.record import ConsumerRecord
 from rota.errors import RecordError
 from rota.model.client import ReadConfig
+from rota.model.offset import NO_EPOCH
 
 ROWS = 500
 """Records that are made at once. Each is an object that the garbage collector looks at once 700 new
@@ -19,6 +21,11 @@ has nothing to do. That halves the time a record takes.
 """
 STRETCH = 16 * ROWS
 """Records whose making is begun at once: what is known of each of them takes a hundred bytes."""
+
+
+def behind(rows: Batch) -> Position:
+    """Where to read on after these."""
+    return Position(rows.next_offset, None if rows.next_epoch == NO_EPOCH else rows.next_epoch)
 
 
 class Waiting:
@@ -109,34 +116,39 @@ class Waiting:
                 self.passed = rows
 
     def prepare(
-        self, config: ReadConfig, key: Deserializer | None, value: Deserializer | None
+        self, config: ReadConfig, key: Deserializer | None, value: Deserializer | None, most: int
     ) -> None:
-        """Makes the next records, unless some are made. An error of a deserializer waits until
-        those before it are handed out.
+        """Makes the next records, unless some are made, but not more than so many. An error of a
+        deserializer waits until those before it are handed out.
         """
         if self.ready:
             return
         self.open(config)
         if self._rows is None:
             return
-        records, flaw = self._make(self._rows, key, value)
+        records, flaw = self._make(self._rows, key, value, min(most, ROWS))
         if records:
             self._made, self._at, self._flaw = records, 0, flaw
         else:
             self.error = flaw
 
-    def _make(self, rows: Batch, key: Deserializer | None, value: Deserializer | None) -> Made:
+    def _make(
+        self, rows: Batch, key: Deserializer | None, value: Deserializer | None, most: int
+    ) -> Made:
         making, begin = self._making or (None, 0)
         if making is None or self._row >= begin + len(making):
             making, begin = Making(rows[self._row : self._row + STRETCH], key, value), self._row
             self._making = making, begin
-        return making.make(self._row - begin, self._row - begin + ROWS)
+        return making.make(self._row - begin, self._row - begin + most)
 
-    def take(self, most: int) -> tuple[list[ConsumerRecord], Batch]:
-        """Records that are made, and the rows up to the last of them."""
+    def take(self, most: int) -> tuple[list[ConsumerRecord], Position]:
+        """Records that are made, one at least, and where to read on behind them."""
         assert self._rows is not None
         records = self._made[self._at : self._at + most]
-        return records, self._rows[: self._row + len(records)]
+        if self._row + len(records) == len(self._rows):
+            return records, behind(self._rows)
+        last = records[-1]
+        return records, Position(last.offset + 1, last.leader_epoch)
 
     def took(self, count: int) -> None:
         """So many rows were handed out."""
