@@ -26,7 +26,7 @@ from tests.java.launcher import Unavailable
 from bench.contestant import Contestant, environment, kafka, rota
 from bench.limit import LIMITS
 from bench.measure import Taken, calmest
-from bench.peer import AIOKAFKA, CONFLUENT, KAFKA, KAFKA_PYTHON, ROOT
+from bench.peer import AIOKAFKA, CONFLUENT, CONFLUENT_ASYNC, KAFKA, KAFKA_PYTHON, ROOT
 from bench.run import Row, Run
 
 ROUNDS = 3
@@ -45,11 +45,17 @@ BATCH_PEERS = {
     AIOKAFKA: "aiokafka-many",
     CONFLUENT: "confluent-kafka",
 }
+ASYNC_PEERS = {**RECORD_PEERS, CONFLUENT_ASYNC: "confluent-kafka-async"}
 SINGLE = {
-    "BlockingConsumer, record by record": "rota",
-    "Consumer, async for": "rota-async",
-    "BlockingConsumer.poll": "rota-poll",
+    "BlockingConsumer, record by record": ("rota", RECORD_PEERS, "consumer-record-c"),
+    "Consumer, async for": ("rota-async", ASYNC_PEERS, "consumer-record-async"),
+    "BlockingConsumer.poll": ("rota-poll", RECORD_PEERS, "consumer-record-c"),
 }
+"""Whom each reads beside, and its limit beside confluent-kafka's consumer of the same kind."""
+FAST = (
+    *("rota", "rota-async", "rota-poll", "rota-batches", "rota-arrow"),
+    *("confluent-kafka", "confluent-kafka-async"),
+)
 COLUMNS = {"poll_batches": "rota-batches", "poll_batches, to_arrow": "rota-arrow"}
 
 
@@ -144,16 +150,16 @@ def run(bench: Run) -> Iterator[Row]:
 
 
 def _read_rows(topic: Topic) -> Iterator[Row]:
+    clients = dict.fromkeys(FAST, 1)
     slow = [*RECORD_PEERS.values(), *BATCH_PEERS.values()]
-    clients = dict.fromkeys((*SINGLE.values(), *COLUMNS.values(), "confluent-kafka"), 1)
     clients |= {client: SLOWER for client in slow if client not in clients}
     taken = read(topic, clients)
     places = "1 partition" if topic.partitions == 1 else f"{topic.partitions} partitions"
     where = f"consumer, {topic.broker.name}'s broker, {topic.size:,} B, {places}"
-    for title, client in SINGLE.items():
-        theirs = {peer: taken[name] for peer, name in RECORD_PEERS.items()}
+    for title, (client, peers, limit) in SINGLE.items():
+        theirs = {peer: taken[name] for peer, name in peers.items()}
         yield _row(f"{where}: {title}", taken[client], theirs, "consumer-record")
-        yield _row(f"{where}: {title}", taken[client], theirs, "consumer-record-c")
+        yield _row(f"{where}: {title}", taken[client], theirs, limit)
     for title, client in COLUMNS.items():
         theirs = {peer: taken[name] for peer, name in BATCH_PEERS.items()}
         yield _row(f"{where}: {title}", taken[client], theirs, "consumer-batch")

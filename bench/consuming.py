@@ -34,7 +34,7 @@ IMPORTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "rota": ("rota.consumer.blocking", "rota.client.arrow", "pyarrow.compute"),
         "python": ("kafka",),
         "aiokafka": ("aiokafka",),
-        "confluent": ("confluent_kafka",),
+        "confluent": ("confluent_kafka", "confluent_kafka.aio"),
     }
 )
 """What is there before the clock starts, by the first word of a client's name."""
@@ -224,11 +224,16 @@ async def _aiokafka_getmany(consumer: Any, left: int) -> int:  # noqa: ANN401
     return size
 
 
-def confluent(task: Task) -> int:
-    """``consume``, without librdkafka's rest of a second when its queue is full: at its best."""
-    library = module("confluent_kafka")
+def _confluent_settings(task: Task) -> dict[str, object]:
+    """Without librdkafka's rest of a second when its queue is full: at its best."""
     settings = {"group.id": "bench", "enable.auto.commit": False, "fetch.queue.backoff.ms": 0}
-    consumer = library.Consumer({"bootstrap.servers": task.address, **settings})
+    return {"bootstrap.servers": task.address, **settings}
+
+
+def confluent(task: Task) -> int:
+    """``consume``."""
+    library = module("confluent_kafka")
+    consumer = library.Consumer(_confluent_settings(task))
     consumer.assign([library.TopicPartition(*each, 0) for each in task.places])
     size, left = 0, task.records
     while left > 0:
@@ -237,6 +242,24 @@ def confluent(task: Task) -> int:
             left -= 1
     consumer.close()
     return size
+
+
+def confluent_async(task: Task) -> int:
+    """``await consume``."""
+    library = module("confluent_kafka")
+
+    async def read() -> int:
+        consumer = module("confluent_kafka.aio").AIOConsumer(_confluent_settings(task))
+        await consumer.assign([library.TopicPartition(*each, 0) for each in task.places])
+        size, left = 0, task.records
+        while left > 0:
+            for record in await consumer.consume(BATCH, 1):
+                size += len(record.value())
+                left -= 1
+        await consumer.close()
+        return size
+
+    return asyncio.run(read())
 
 
 READ: Mapping[str, Callable[[Task], int]] = MappingProxyType(
@@ -251,6 +274,7 @@ READ: Mapping[str, Callable[[Task], int]] = MappingProxyType(
         "aiokafka": aiokafka,
         "aiokafka-many": aiokafka_many,
         "confluent-kafka": confluent,
+        "confluent-kafka-async": confluent_async,
     }
 )
 

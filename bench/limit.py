@@ -10,6 +10,7 @@ from bench.measure import Taken
 from bench.peer import (
     AIOKAFKA,
     CONFLUENT,
+    CONFLUENT_ASYNC,
     FRANZ_GO,
     JAVA,
     KAFKA,
@@ -117,6 +118,7 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "broker-restart": Limit(seconds=1),
         "consumer-record": Limit(ratio=1 / 3, of=(KAFKA_PYTHON, AIOKAFKA), mib=100),
         "consumer-record-c": Limit(ratio=1 / 0.7, of=(CONFLUENT,)),
+        "consumer-record-async": Limit(ratio=1 / 0.7, of=(CONFLUENT_ASYNC,)),
         "consumer-batch": Limit(ratio=1, of=(KAFKA_PYTHON, AIOKAFKA, CONFLUENT), mib=100),
         "consumer-first": Limit(ratio=1, of=(CONFLUENT,)),
         "consumer-idle": Limit(seconds=0.01),

@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 JAVA, FRANZ_GO, KAFKA_PYTHON, KAFKA = "Java", "franz-go", "kafka-python", "Kafka"
 AIOKAFKA, CONFLUENT = "aiokafka", "confluent-kafka"
+CONFLUENT_ASYNC = "confluent-kafka, asyncio"
 SPARK, SPARK_TUNED = "Spark's own", "Spark's own, tuned"
 HEAP = "4g"
 HANGS = 3_600
@@ -121,12 +122,12 @@ def kafka_python() -> Peer:
     )
 
 
-def client(name: str) -> Peer:
+def client(name: str, library: str) -> Peer:
     """A client of Python's; :mod:`bench.consuming` runs it."""
     try:
-        return Peer(name, f"{name} {importlib.metadata.version(name)}", ())
+        return Peer(name, f"{library} {importlib.metadata.version(library)}", ())
     except importlib.metadata.PackageNotFoundError as error:
-        raise Unavailable(f"{name} is not installed") from error
+        raise Unavailable(f"{library} is not installed") from error
 
 
 def kafka() -> Peer:
@@ -150,8 +151,9 @@ PEERS: Mapping[str, Callable[[], Peer]] = MappingProxyType(
         JAVA: functools.cache(java),
         FRANZ_GO: functools.cache(franz_go),
         KAFKA_PYTHON: functools.cache(kafka_python),
-        AIOKAFKA: functools.partial(client, AIOKAFKA),
-        CONFLUENT: functools.partial(client, CONFLUENT),
+        AIOKAFKA: functools.partial(client, AIOKAFKA, "aiokafka"),
+        CONFLUENT: functools.partial(client, CONFLUENT, "confluent-kafka"),
+        CONFLUENT_ASYNC: functools.partial(client, CONFLUENT_ASYNC, "confluent-kafka"),
         KAFKA: functools.cache(kafka),
         SPARK: functools.partial(spark, SPARK),
         SPARK_TUNED: functools.partial(spark, SPARK_TUNED),
