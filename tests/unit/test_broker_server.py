@@ -157,6 +157,19 @@ def test_answers_larger_than_any_buffer(server: Serving) -> None:
         assert read_frame(client) == b"=next"
 
 
+def test_one_who_is_gone_in_the_middle_of_an_answer_is_told_of_once(
+    server: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio logs it if its own writing meets with an end that was told inside of it."""
+    for number in range(400):
+        with server.connect() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(framed(b"big %d" % (4 * MIB)))
+            client.recv(64 * 1024 * (1 + number % 40))
+    until(server, 400, Closed)
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
 def test_what_was_sent_is_not_kept(server: Serving) -> None:
     with server.connect() as client:
         tracemalloc.start()

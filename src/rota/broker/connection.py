@@ -247,8 +247,15 @@ class Connection(asyncio.BufferedProtocol):
         self._blocked = True
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """The client has read. Goes on in a turn of its own: the loop is in the middle of writing,
+        and would tell of the connection's end twice if the client is gone by now.
+        """
         self._blocked = False
+        self._host.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._transport.is_closing():
+            return
         self._host.stirred(self)
         self._pump()
         self._wish()
@@ -313,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _pump(self) -> None:
         """Gives the socket as much of the answer as it takes."""
-        while self._left and not self._blocked:
+        while self._left and not self._blocked and not self._transport.is_closing():
             piece, self._left = self._left[:CHUNK], self._left[CHUNK:]
             if self._tls is not None:
                 self._transport.write(self._tls.encrypt(piece))
