@@ -363,6 +363,31 @@ def test_no_more_waits_than_is_said_if_nobody_takes(broker: Broker) -> None:
     asyncio.run(read())
 
 
+def test_what_waits_of_paused_partitions_does_not_hold_up_the_others(broker: Broker) -> None:
+    async def read() -> None:
+        for each in (T0, T1):
+            for number in range(60):
+                broker.produce("t", f"{number:0400}", partition=each.partition)
+        limits: dict[str, Any] = {"max_partition_bytes": 4_000, "fetch_max_bytes": 6_000}
+        async with Reader(broker.bootstrap_servers, fetch_max_wait=50, **limits) as reader:
+            fetcher = reader.fetcher
+            fetcher.assign([T0, T1, T2])
+            await reader.ready(T0, T1, T2)
+            first = await reader.poll(most=5)
+            while fetcher.buffered < 6_000:
+                await asyncio.sleep(0.01)
+            fetcher.pause([T0, T1])
+            fill(broker, T2, 3)
+            assert {record.partition for record in await reader.read(3)} == {2}
+            fetcher.resume([T0, T1])
+            found = first + await reader.read(115)
+            for partition in (0, 1):
+                own = [record.offset for record in found if record.partition == partition]
+                assert own == list(range(60))
+
+    asyncio.run(read())
+
+
 @pytest.mark.parametrize(
     ("of_partition", "of_all", "asked"),
     [

@@ -2,11 +2,13 @@
 
 One or two Fetches are under way for each broker, and the next is sent as soon as an answer is in,
 before that is decoded. What waits is bounded: a partition is asked for again while not more than
-``max.partition.fetch.bytes`` of it wait, and nobody is while ``fetch.max.bytes`` wait in all. What
-is under way shares ``fetch.max.bytes`` among its Fetches; none asks for more than 8 MiB, or
+``max.partition.fetch.bytes`` of it wait, and nobody is while half of ``fetch.max.bytes`` wait in
+all, or two answers if those are more. What waits of paused partitions gives way then. What is under
+way shares ``fetch.max.bytes`` among its Fetches; none asks for more than 8 MiB, or
 ``max.partition.fetch.bytes`` if that is more. So there are never more bytes than
 
-    2 x fetch.max.bytes, or 2 x max.partition.fetch.bytes x partitions if that is less,
+    1.5 x fetch.max.bytes (2 x below 32 MiB),
+    or 2 x max.partition.fetch.bytes x partitions if that is less,
 
 as they came from the brokers, beside the answer that is being handed out, of which 16 MiB are
 decoded at a time. Two things come on top: a record batch that is larger than a limit comes all the
@@ -112,9 +114,10 @@ class Fetcher:
         self._positions.withhold(partitions)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hands out and fetches nothing of these; what is there is kept."""
+        """Hands out and fetches nothing of these; what is there is kept while there is room."""
         for each in partitions:
             self._positions.pause(each, paused=True)
+        self._restart()  # others may have their room
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Ends :meth:`pause`."""

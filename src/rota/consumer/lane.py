@@ -88,17 +88,19 @@ class Lanes:
         self._closed = True
 
     def start(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        """Sends what can be sent, unless enough waits already.
+        """Sends what can be sent, unless enough waits already; what is paused gives way.
 
         While the loop does not run, only over connections that are open.
         """
-        config = self._config
-        if self._positions.buffered >= max(config.fetch_max_bytes, 1):
+        enough = self._enough()
+        if self._positions.buffered >= enough:
+            self._positions.make_room()
+        if self._positions.buffered >= enough:
             return
         busy = {lane.node for lane in self._flights if self._free(lane.node, now) is None}
         if not loop.is_running():
             busy |= {node for node in self._client.metadata.brokers if self._closed_to(node, now)}
-        unread = self._positions.unread(now, busy, config.max_partition_bytes)
+        unread = self._positions.unread(now, busy, self._config.max_partition_bytes)
         for node, wants in unread.items():
             found = self._free(node, now)
             if found is None:
@@ -196,6 +198,13 @@ class Lanes:
         share = most // (len(LANES) * max(self._positions.brokers, 1))
         share = max(min(share, max(LARGE, of_partition)), min(LEAST, of_partition))
         return min(share, most)
+
+    def _enough(self) -> int:
+        """How many bytes may wait: half of ``fetch.max.bytes``, or two answers if that is more: one
+        may be under way then while the other is handed out.
+        """
+        most = self._config.fetch_max_bytes
+        return max(min(most, max(most // 2, 2 * self._share())), 1)
 
     def _wanted(self, want: Want) -> Wanted:
         topic = self._client.metadata.topics.get(want.ticket.partition.topic)

@@ -78,6 +78,7 @@ class Positions:
         self._entries: dict[TopicPartition, Entry] = {}
         self._schedule = Schedule()
         self._leaderless: dict[TopicPartition, Entry] = {}
+        self._paused: dict[TopicPartition, Entry] = {}
         self._brokers: int | None = None
         """Counted when somebody asks, and kept."""
         self._tickets = NO_TICKET
@@ -96,6 +97,7 @@ class Positions:
             if name not in self._entries:
                 self._schedule.drop(entry)
                 self._leaderless.pop(name, None)
+                self._paused.pop(name, None)
                 self.buffered -= entry.buffered
         for entry in self._entries.values():
             if entry.withheld:
@@ -114,9 +116,19 @@ class Positions:
         """Fetch no more of it and keep what there is, or go on."""
         entry = self._entries[partition]
         entry.paused = paused
-        if not paused:
+        if paused:
+            self._paused[partition] = entry
+        else:
+            self._paused.pop(partition, None)
             self._schedule.touch(entry)
             self.changes += 1
+
+    def make_room(self) -> None:
+        """Lets go of what waits of paused partitions: it is fetched again once they are resumed."""
+        for entry in self._paused.values():
+            if entry.buffered and entry.stage is Stage.READING:
+                self._drop_buffer(entry)
+                self._move(entry, Stage.READING)
 
     def seek(self, partition: TopicPartition, position: Position) -> None:
         """Read on there; with an epoch, after a look whether it still is the same log."""
