@@ -123,6 +123,13 @@ class Reading(RuleBasedStateMachine):
             self.positions.pause(name, paused)
             self.buffer.tidy()
 
+    @rule()
+    def make_room(self) -> None:
+        self.positions.make_room()
+        self.buffer.tidy()
+        reading = [each for each in self.positions if each.stage is Stage.READING]
+        assert not any(each.buffered for each in reading if each.paused)
+
     @rule(name=names)
     def withhold(self, name: TopicPartition) -> None:
         self.positions.withhold([name])
