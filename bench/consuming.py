@@ -34,7 +34,7 @@ IMPORTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "rota": ("rota.consumer.blocking", "rota.client.arrow", "pyarrow.compute"),
         "python": ("kafka",),
         "aiokafka": ("aiokafka",),
-        "confluent": ("confluent_kafka", "confluent_kafka.aio"),
+        "confluent": ("confluent_kafka",),
     }
 )
 """What is there before the clock starts, by the first word of a client's name."""
@@ -246,10 +246,10 @@ def confluent(task: Task) -> int:
 
 def confluent_async(task: Task) -> int:
     """``await consume``."""
-    library = module("confluent_kafka")
+    library, aio = module("confluent_kafka"), module("confluent_kafka.aio")
 
     async def read() -> int:
-        consumer = module("confluent_kafka.aio").AIOConsumer(_confluent_settings(task))
+        consumer = aio.AIOConsumer(_confluent_settings(task))
         await consumer.assign([library.TopicPartition(*each, 0) for each in task.places])
         size, left = 0, task.records
         while left > 0:

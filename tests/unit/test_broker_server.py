@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from rota.broker.clock import Clock
 from rota.broker.event import Closed, Received
 from rota.broker.repeat import Repeats
+from rota.broker.server import Server
 from rota.broker.tls import server_context
 from rota.errors import InputError
 from rota.model.config import BrokerConfig
@@ -161,13 +162,31 @@ def test_one_who_is_gone_in_the_middle_of_an_answer_is_told_of_once(
     server: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     """asyncio logs it if its own writing meets with an end that was told inside of it."""
+    before = sum(isinstance(event, Closed) for event in server.core.events)
     for number in range(400):
         with server.connect() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.sendall(framed(b"big %d" % (4 * MIB)))
             client.recv(64 * 1024 * (1 + number % 40))
-    until(server, 400, Closed)
+    until(server, before + 400, Closed)
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_the_next_answer_comes_behind_the_rest_of_the_one_before() -> None:
+    """Also if a turn was asked for before the client has read."""
+    with serving() as server, server.connect() as client:
+        client.sendall(framed(b"big %d" % (20 * MIB)) + framed(b"=next"))
+        until(server, 1, Received)
+
+        def has_read(one: Server) -> None:
+            (connection,) = one._connections.values()
+            assert connection.unsent
+            one.loop.call_soon(connection._take_turn)
+            connection.resume_writing()
+
+        server.run(has_read)
+        assert len(read_frame(client)) == 20 * MIB
+        assert read_frame(client) == b"=next"
 
 
 def test_what_was_sent_is_not_kept(server: Serving) -> None:

@@ -158,14 +158,47 @@ def test_no_more_are_made_of_several_partitions_than_a_poll_gives(broker: Broker
     made: list[bytes] = []
     with rota.BlockingConsumer(settings(broker, value_deserializer=made.append)) as consumer:
         consumer.assign([T0, T1])
-        while True:  # until both have answered
+        end = time.monotonic() + 60
+        while time.monotonic() < end:  # until both have answered
             made.clear()
             found = consumer.poll(10)
             assert len(found) == len(made)
             if len(found) == 500:
-                break
+                return
             consumer.seek_to_beginning()
             time.sleep(0.05)
+    raise AssertionError("not both at once")
+
+
+def test_partitions_that_cannot_be_read_on_do_not_hold_up_others(broker: Broker) -> None:
+    for partition in (0, 1):
+        broker.produce("t", b"bad", partition=partition)
+        for _ in range(60):
+            broker.produce("t", b"x" * 400, partition=partition)
+
+    def read(value: bytes) -> bytes:
+        if value == b"bad":
+            raise ValueError(value)
+        return value
+
+    broker.create_topic("fine", 1)
+    limits = {"max_partition_fetch_bytes": 4_000, "fetch_max_bytes": 6_000}
+    given = settings(broker, value_deserializer=read, fetch_max_wait_ms=50, **limits)
+    with rota.BlockingConsumer(given) as consumer:
+        consumer.assign([T0, T1, ("fine", 0)])
+        failed: set[int] = set()
+        found: list[bytes] = []
+        end = time.monotonic() + 30
+        while time.monotonic() < end and len(found) < 3:
+            try:
+                found += [record.value for record in consumer.poll(0.1)]
+            except RecordError as error:
+                failed.add(error.partition)
+            if failed == {0, 1} and not found:
+                for value in (b"0", b"1", b"2"):
+                    broker.produce("fine", value)
+                failed.clear()
+        assert found[:3] == [b"0", b"1", b"2"]
 
 
 def test_a_pattern_finds_topics_that_are_made_later(broker: Broker) -> None:

@@ -248,14 +248,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """The client has read. Goes on in a turn of its own: the loop is in the middle of writing,
-        and would tell of the connection's end twice if the client is gone by now.
+        and would tell of the connection's end twice if the client is gone by now. Until then it
+        counts as blocked: the next answer must not come before the rest of this one.
         """
-        self._blocked = False
         self._host.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         if self._transport.is_closing():
             return
+        self._blocked = False
         self._host.stirred(self)
         self._pump()
         self._wish()

@@ -249,6 +249,7 @@ class Buffer:
     def _stumble(self, waiting: Waiting) -> None:
         """Lets the others go on, for this one waits for the application."""
         partition = waiting.partition
+        self._positions.stumbled(partition)
         own = [each for each in self._queue if getattr(each, "partition", None) == partition]
         others = [each for each in self._queue if getattr(each, "partition", None) != partition]
         self._queue = deque(others + own)

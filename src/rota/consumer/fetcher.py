@@ -3,26 +3,28 @@
 One or two Fetches are under way for each broker, and the next is sent as soon as an answer is in,
 before that is decoded. What waits is bounded: a partition is asked for again while not more than
 ``max.partition.fetch.bytes`` of it wait, and nobody is while half of ``fetch.max.bytes`` wait in
-all, or two answers if those are more. What waits of paused partitions gives way then. What is under
-way shares ``fetch.max.bytes`` among its Fetches; none asks for more than 8 MiB, or
-``max.partition.fetch.bytes`` if that is more. So there are never more bytes than
+all, or two answers if those are more. What is under way shares ``fetch.max.bytes`` among its
+Fetches; none asks for more than 8 MiB, or ``max.partition.fetch.bytes`` if that is more. So there
+are never more bytes than
 
-    1.5 x fetch.max.bytes (2 x below 32 MiB),
+    1.5 x fetch.max.bytes (2 x where an answer may be more than a quarter of that),
     or 2 x max.partition.fetch.bytes x partitions if that is less,
 
 as they came from the brokers, beside the answer that is being handed out, of which 16 MiB are
-decoded at a time. Two things come on top: a record batch that is larger than a limit comes all the
-same, and with so many brokers that ``fetch.max.bytes`` has not 4 MiB for two Fetches of each, every
+decoded at a time. Three things come on top: a record batch that is larger than a limit comes all
+the same; with so many brokers that ``fetch.max.bytes`` has not 4 MiB for two Fetches of each, every
 Fetch may bring that much, or ``max.partition.fetch.bytes`` if that is less (by default with more
-than six brokers).
+than six brokers); and what waits of partitions that are paused, or whose next record cannot be
+read, holds nobody up: it may be as much again before it is let go of and fetched another time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from rota.client.batch import Batch
@@ -182,7 +184,8 @@ class Fetcher:
         :param keep: is given them before the positions move
         :raises RotaError: the next thing is an error
         """
-        return self._buffer.take(max_records, keep)
+        with self._in_loop_after_errors():
+            return self._buffer.take(max_records, keep)
 
     def take_batches(self, keep: Callable[[list[Batch]], None] = forget) -> list[Batch]:
         """What waits, as columns.
@@ -190,7 +193,19 @@ class Fetcher:
         :param keep: is given them before the positions move
         :raises RotaError: the next thing is an error
         """
-        return self._buffer.take_batches(keep)
+        with self._in_loop_after_errors():
+            return self._buffer.take_batches(keep)
+
+    @contextlib.contextmanager
+    def _in_loop_after_errors(self) -> Iterator[None]:
+        """Who polls again after an error gives the loop its turn first: others may have something,
+        and would never be heard of while the same error is at hand.
+        """
+        try:
+            yield
+        except Exception:
+            self._changed = True
+            raise
 
     def consumed(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where what was handed out ends, of all or of these."""

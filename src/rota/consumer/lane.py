@@ -88,14 +88,15 @@ class Lanes:
         self._closed = True
 
     def start(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        """Sends what can be sent, unless enough waits already; what is paused gives way.
+        """Sends what can be sent, unless enough waits already. What rests does not count, nor is it
+        let go of as long as it is not more than could wait otherwise.
 
         While the loop does not run, only over connections that are open.
         """
         enough = self._enough()
-        if self._positions.buffered >= enough:
+        if self._positions.resting > enough + self._config.fetch_max_bytes:
             self._positions.make_room()
-        if self._positions.buffered >= enough:
+        if self._positions.buffered - self._positions.resting >= enough:
             return
         busy = {lane.node for lane in self._flights if self._free(lane.node, now) is None}
         if not loop.is_running():
@@ -196,8 +197,8 @@ class Lanes:
         """
         most, of_partition = self._config.fetch_max_bytes, self._config.max_partition_bytes
         share = most // (len(LANES) * max(self._positions.brokers, 1))
-        share = max(min(share, max(LARGE, of_partition)), min(LEAST, of_partition))
-        return min(share, most)
+        share = max(min(share, max(LARGE, of_partition)), min(LEAST, of_partition, most // 2))
+        return max(share, 1)
 
     def _enough(self) -> int:
         """How many bytes may wait: half of ``fetch.max.bytes``, or two answers if that is more: one

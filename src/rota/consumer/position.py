@@ -78,7 +78,8 @@ class Positions:
         self._entries: dict[TopicPartition, Entry] = {}
         self._schedule = Schedule()
         self._leaderless: dict[TopicPartition, Entry] = {}
-        self._paused: dict[TopicPartition, Entry] = {}
+        self._resting: dict[TopicPartition, Entry] = {}
+        """Paused, or in front of a record that cannot be read."""
         self._brokers: int | None = None
         """Counted when somebody asks, and kept."""
         self._tickets = NO_TICKET
@@ -97,7 +98,7 @@ class Positions:
             if name not in self._entries:
                 self._schedule.drop(entry)
                 self._leaderless.pop(name, None)
-                self._paused.pop(name, None)
+                self._resting.pop(name, None)
                 self.buffered -= entry.buffered
         for entry in self._entries.values():
             if entry.withheld:
@@ -117,15 +118,24 @@ class Positions:
         entry = self._entries[partition]
         entry.paused = paused
         if paused:
-            self._paused[partition] = entry
+            self._resting[partition] = entry
         else:
-            self._paused.pop(partition, None)
+            self._resting.pop(partition, None)
             self._schedule.touch(entry)
             self.changes += 1
 
+    def stumbled(self, partition: TopicPartition) -> None:
+        """Its next record cannot be read; it waits for the application."""
+        self._resting[partition] = self._entries[partition]
+
+    @property
+    def resting(self) -> int:
+        """Bytes that wait of partitions that are paused, or wait for the application."""
+        return sum(entry.buffered for entry in self._resting.values())
+
     def make_room(self) -> None:
-        """Lets go of what waits of paused partitions: it is fetched again once they are resumed."""
-        for entry in self._paused.values():
+        """Lets go of those: they are fetched again when it is their turn."""
+        for entry in list(self._resting.values()):
             if entry.buffered and entry.stage is Stage.READING:
                 self._drop_buffer(entry)
                 self._move(entry, Stage.READING)
@@ -396,6 +406,8 @@ class Positions:
         return error
 
     def _drop_buffer(self, entry: Entry) -> None:
+        if not entry.paused:
+            self._resting.pop(entry.partition, None)
         self.buffered -= entry.buffered
         self.changes += 1
         entry.stamp, entry.buffered = self._next(), 0
