@@ -282,10 +282,11 @@ def _unwise(
             f"fetch.max.wait.ms {reading.fetch_max_wait} is not less than request.timeout.ms "
             f"{client.request_timeout}: fetches without new records will time out"
         )
-    if reading.fetch_min_bytes > reading.fetch_max_bytes:
+    # fetch.max.bytes may well be less: a broker waits for no more than it may send
+    if reading.fetch_min_bytes > reading.max_partition_bytes:
         yield (
-            f"fetch.min.bytes {reading.fetch_min_bytes} is more than fetch.max.bytes "
-            f"{reading.fetch_max_bytes}: every fetch will wait for fetch.max.wait.ms"
+            f"fetch.min.bytes {reading.fetch_min_bytes} is more than max.partition.fetch.bytes "
+            f"{reading.max_partition_bytes}: a fetch of one partition waits for fetch.max.wait.ms"
         )
     if client.api_timeout < client.request_timeout:
         yield (

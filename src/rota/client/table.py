@@ -32,8 +32,8 @@ _ABOUT: Mapping[str, str] = {
     "default.api.timeout.ms": "How long a call may take that is given no `timeout`.",
     "enable.auto.commit": "Whether positions are committed by themselves. Without a group: false.",
     "exclude.internal.topics": "Whether a pattern leaves out the broker's own topics.",
-    "fetch.max.bytes": "About how much all fetches under way may bring; half of it is kept for "
-    "later polls. One fetch asks for 8 MiB at most, or `max.partition.fetch.bytes`.",
+    "fetch.max.bytes": "About how much all fetches under way may bring; about half as much "
+    "waits besides. One fetch asks for 8 MiB at most, or `max.partition.fetch.bytes`.",
     "fetch.max.wait.ms": "How long a broker may wait for `fetch.min.bytes`.",
     "fetch.min.bytes": "How much a broker should have before it answers a fetch.",
     "group.id": "The group. Without one, partitions can be assigned by hand only.",
