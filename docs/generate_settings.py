@@ -55,7 +55,7 @@ NOTES = """\
 ## Where Rota differs from Kafka
 
 - `receive.buffer.bytes` is -1, not 65536: Linux grows the buffer with need.
-- `max.partition.fetch.bytes` is 8 MiB, not 1 MiB: a request costs Python more than Java, and with
+- `max.partition.fetch.bytes` is 4 MiB, not 1 MiB: a request costs Python more than Java, and with
   1 MiB a consumer of one partition is half as fast.
 - `key.deserializer` and `value.deserializer` may be left out: bytes are handed out. Text that is no
   text in its encoding makes a record undecodable (`rota.errors.RecordError`); Java's

@@ -37,7 +37,7 @@ OTHER_DEFAULT = {
     "receive.buffer.bytes": ("65536", "-1", "Linux grows the buffer with need, up to megabytes"),
     "max.partition.fetch.bytes": (
         "1048576",
-        "8388608",
+        "4194304",
         "a request costs Python more than Java: with 1 MiB a consumer of one partition is half as "
         "fast",
     ),

@@ -41,8 +41,7 @@ def test_a_batch_reads_all_that_there_is() -> None:
     assert found.subscription == query.Topics(("orders",))
     assert (found.fail_on_loss, found.headers, found.batch_info) == (True, False, False)
     assert (found.tries, found.pause, found.patience) == (3, 1_000, 120_000)  # Spark's own
-    assert found.client.client_id == "rota-spark"
-    assert found.read.max_partition_bytes == 4 << 20  # a consumer's is more
+    assert found.client.client_id == option.CLIENT_ID
     assert found.warnings == ()
 
 

@@ -100,7 +100,7 @@ class ReadConfig:
     fetch_min_bytes: int = number("fetch.min.bytes", 1)
     fetch_max_bytes: int = number("fetch.max.bytes", 50 << 20)
     fetch_max_wait: int = number("fetch.max.wait.ms", 500)
-    max_partition_bytes: int = number("max.partition.fetch.bytes", 8 << 20)
+    max_partition_bytes: int = number("max.partition.fetch.bytes", 4 << 20)
     max_records: int = number("max.poll.records", 500, least=1, most=INT)
     reset: str = choice("auto.offset.reset", LATEST, EARLIEST, NONE, BY_DURATION)
     reset_duration: int = number(None, 0, most=LONG)

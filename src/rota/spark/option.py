@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final, TypedDict
 
 from rota.client import alias, setting
@@ -31,10 +30,7 @@ from rota.spark.query import (
 )
 
 PREFIX: Final = "kafka."
-DEFAULTS: Mapping[str, str] = MappingProxyType(
-    {"client.id": "rota-spark", "max.partition.fetch.bytes": str(4 << 20)}
-)
-"""Of Kafka's settings, where they are others than a consumer's: a worker holds several answers."""
+CLIENT_ID: Final = "rota-spark"
 INTERNAL: Final = "exclude.internal.topics"
 NAMES: Final = (
     *("subscribe", "subscribePattern", "assign"),
@@ -184,7 +180,7 @@ def _unknown(name: str) -> str:
 def _settings(kafka: Mapping[str, str]) -> Settings:
     """Kafka's own settings; errors name them as they are named here."""
     try:
-        return setting.read({**DEFAULTS, **kafka})
+        return setting.read({"client.id": CLIENT_ID, **kafka})
     except (InputError, Unreachable) as error:
         raise type(error)(f"{PREFIX}{error}") from None
 
