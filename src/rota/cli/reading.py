@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 JOIN = 60.0
 """Seconds for the group's first assignment."""
 PAUSE = 1.0
-LAST = 5.0
-"""Seconds for the last commit, and for the good-bye: who ends it does not wait for a broker that is
-gone."""
+LAST = GOODBYE = 5.0
+"""Seconds for the last commit, and for leaving the group behind it: who ends it does not wait for a
+broker that is gone."""
 INTERVAL, SHORTEST = 5_000, 100
 """Milliseconds between commits, where ``auto.commit.interval.ms`` is not set; no less."""
 LOADED = (
@@ -109,7 +109,7 @@ def _closing(consumer: BlockingConsumer) -> Iterator[None]:
     try:
         yield
     finally:
-        consumer.close(LAST)
+        consumer.close(GOODBYE)
 
 
 def _log(name: str) -> None:
