@@ -420,7 +420,7 @@ def test_a_fork_does_not_end_its_parents_connection(line: Line) -> None:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)

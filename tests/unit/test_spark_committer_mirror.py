@@ -54,7 +54,7 @@ def at(*offsets: int) -> Mapping[TopicPartition, int]:
 
 def until(is_so: Callable[[], bool]) -> None:
     """Waits for what other threads do."""
-    last = time.monotonic() + 20
+    last = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < last, "it did not come about"
         time.sleep(0.005)
