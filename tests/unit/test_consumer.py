@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -276,10 +277,13 @@ def test_a_loop_that_is_left_goes_on_where_it_stopped(
 ) -> None:
     filled(broker, 6)
     consumer.subscribe(["t"])
-    first = [record.value for record, _ in zip(consumer, range(2), strict=False)]
-    second = [next(iter(consumer)).value for _ in range(2)]
-    assert first + second + values(consumer, 1)[:1] != []
+    first = [record.value for record in islice(consumer, 2)]
+    second = [next(iter(consumer)).value, next(consumer).value]
+    assert first + second + values(consumer, 2) == [b"%d" % number for number in range(6)]
     assert consumer.position(T0) == 6
+    consumer.close()
+    with pytest.raises(StopIteration):
+        next(consumer)
 
 
 def test_a_seek_in_the_loop_takes_effect_at_once(

@@ -147,6 +147,10 @@ class BlockingConsumer:
         """
         return chain.from_iterable(self._fillings())
 
+    def __next__(self) -> ConsumerRecord:
+        """The next record of such a loop."""
+        return next(iter(self))
+
     def _fillings(self) -> Iterator[Iterator[ConsumerRecord]]:
         """What is left, then what is there next, and so on."""
         core = self._core
