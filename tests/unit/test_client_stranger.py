@@ -283,7 +283,7 @@ def test_each_address_that_nobody_listens_at_is_named_with_its_reason() -> None:
     async def main() -> None:
         async with client(one, other, "no-such-host.invalid:9092") as lost:
             with pytest.raises(Unreachable) as caught:
-                await lost.refresh([], deadline=soon(0.3))
+                await lost.refresh([], deadline=soon(1))
             said = str(caught.value)
             assert "no broker can be reached" in said
             for at in (one, other):

@@ -130,16 +130,21 @@ class Client:
         if node is not None:
             connection = await self.connect(node, deadline=deadline)
             return await self.ask(connection, api, request, deadline, most=most, timeout=timeout)
-        failures = 0
+        failures: list[Unreachable] = []
         while True:
-            connection = await self.connect(deadline=deadline)
+            try:
+                connection = await self.connect(deadline=deadline)
+            except TimedOut:
+                if failures:
+                    raise failures[-1] from None  # it says why there had to be another try
+                raise
             try:
                 return await self.ask(
                     connection, api, request, deadline, most=most, timeout=timeout
                 )
-            except Unreachable:
-                failures += 1
-                pause = self.backoff.after(failures)
+            except Unreachable as error:
+                failures.append(error)
+                pause = self.backoff.after(len(failures))
                 if asyncio.get_running_loop().time() + pause >= deadline:
                     raise
             await asyncio.sleep(pause)
