@@ -81,8 +81,9 @@ class Scene:
         """A topic of its own."""
         made = fresh("t")
         self.steady.ask("create_topic", topic=made, partitions=partitions, configs=configs)
-        # a Kafka's broker hears of it a moment later than its controller says yes
-        until("it is known", lambda: self.steady.ask("partitions", topic=made) == partitions)
+        # a Kafka's broker hears of it a moment later than its controller says yes. The list of all:
+        # librdkafka asks a second time for one that it is asked for, which makes it if it is gone
+        until("it is known", lambda: made in self.steady.ask("topics"))
         return made
 
 
