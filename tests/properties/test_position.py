@@ -123,12 +123,16 @@ class Reading(RuleBasedStateMachine):
             self.positions.pause(name, paused)
             self.buffer.tidy()
 
-    @rule()
-    def make_room(self) -> None:
-        self.positions.make_room()
+    @rule(most=st.integers(0, 400))
+    def make_room(self, most: int) -> None:
+        before = self.positions.resting
+        self.positions.make_room(most)
         self.buffer.tidy()
-        reading = [each for each in self.positions if each.stage is Stage.READING]
-        assert not any(each.buffered for each in reading if each.paused)
+        if before <= most:
+            assert self.positions.resting == before
+        elif self.positions.resting > most:
+            reading = [each for each in self.positions if each.stage is Stage.READING]
+            assert sum(each.resting > 0 for each in reading) <= 1
 
     @rule(name=names)
     def withhold(self, name: TopicPartition) -> None:
@@ -346,6 +350,8 @@ class Reading(RuleBasedStateMachine):
     def what_is_summed_up_is_right(self) -> None:
         everyone = list(self.positions)
         assert self.positions.buffered == sum(entry.buffered for entry in everyone)
+        resting = [entry for entry in everyone if entry.stumbled or not entry.gives]
+        assert self.positions.resting == sum(entry.buffered for entry in resting)
         leaders = {entry.leader.node for entry in everyone if entry.leader is not None}
         assert self.positions.brokers == len(leaders)
         missing = {entry.partition for entry in everyone if entry.leader is None}

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 import rota
 from rota.client import tls
 from rota.client.login import begin
-from rota.errors import AuthenticationFailed, FormatError, InputError, Unreachable, Untrusted
+from rota.errors import (
+    AuthenticationFailed,
+    FormatError,
+    InputError,
+    TimedOut,
+    Unreachable,
+    Untrusted,
+)
 from rota.model.client import Login, Tls
 from rota.wire.sasl import FEWEST_ITERATIONS, Mechanism, Users
 from rota.wire.sasl import begin as served
@@ -85,7 +92,7 @@ def test_no_login_where_one_is_needed() -> None:
             async with client(broker.bootstrap_servers) as one:
                 await one.connect(deadline=soon())
                 broker.delay("ApiVersions", 60)  # for whoever connects again
-                with pytest.raises(Unreachable, match="after the greeting: it may want a login"):
+                with pytest.raises(TimedOut, match="after the greeting: it may want a login"):
                     await one.refresh([], deadline=soon(0.5))
 
         run(main())

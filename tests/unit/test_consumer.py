@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -200,6 +203,37 @@ def test_partitions_that_cannot_be_read_on_do_not_hold_up_others(broker: Broker)
                     broker.produce("fine", value)
                 failed.clear()
         assert found[:3] == [b"0", b"1", b"2"]
+
+
+def test_a_record_that_cannot_be_read_keeps_nothing_alive(broker: Broker) -> None:
+    """Its error comes again and again: none is kept that has been through somebody's frames."""
+
+    class Mine:
+        """What an application has at hand."""
+
+    filled(broker, 3)
+    made: list[weakref.ref[Mine]] = []
+
+    def refuse(_: bytes) -> bytes:
+        mine = Mine()
+        made.append(weakref.ref(mine))
+        raise ValueError("no")
+
+    with rota.BlockingConsumer(settings(broker, value_deserializer=refuse)) as consumer:
+        consumer.assign([T0])
+        for number in range(3):
+            with pytest.raises(RecordError, match="t-0 at offset 0: .*no") as caught:
+                consumer.poll(60)
+            assert isinstance(caught.value.__cause__, ValueError) is (number == 0)
+            length = len(traceback.extract_tb(caught.value.__traceback__))
+            assert length < 15
+            del caught
+        gc.collect()
+        assert [each() for each in made] == [None]
+        consumer.seek(T0, 3)
+        broker.produce("t", b"more", partition=0)
+        with pytest.raises(RecordError, match="t-0 at offset 3"):
+            consumer.poll(60)
 
 
 def test_a_pattern_finds_topics_that_are_made_later(broker: Broker) -> None:

@@ -15,6 +15,7 @@ from rota.client.fetch import Fetch, Fetched
 from rota.consumer import schedule
 from rota.consumer.buffer import Buffer
 from rota.consumer.entry import Entry
+from rota.consumer.record import ConsumerRecord
 from rota.errors import (
     AuthorizationFailed,
     Code,
@@ -420,6 +421,30 @@ def test_what_is_paused_for_a_while_is_not_fetched_again(
     monkeypatch.setattr(Buffer, "add", noted)
     asyncio.run(read())
     assert len(kept) == len(set(kept)) >= 12
+
+
+def test_of_what_is_paused_midway_only_the_last_stays_decoded(broker: Broker) -> None:
+    async def read() -> None:
+        for each in (T0, T1, T2):
+            fill(broker, each, 60)
+        async with Reader(broker.bootstrap_servers, fetch_max_wait=50) as reader:
+            fetcher = reader.fetcher
+            found: list[ConsumerRecord] = []
+            fetcher.assign([T0, T1, T2])
+            while len({record.partition for record in found}) < 3:
+                records = await reader.poll(most=5)
+                found += records
+                fetcher.pause(TopicPartition("t", record.partition) for record in records)
+            await reader.poll(0.05)
+            aside = [item for items in fetcher._buffer._aside.values() for item in items]
+            assert [item.is_begun for item in aside] == [False, False, True]
+            fetcher.resume([T0, T1, T2])
+            found += await reader.read(180 - len(found))
+            for number in range(3):
+                own = [record.offset for record in found if record.partition == number]
+                assert own == list(range(60))
+
+    asyncio.run(read())
 
 
 @pytest.mark.parametrize(

@@ -367,3 +367,25 @@ def test_a_committed_epoch_is_validated_as_soon_as_there_is_a_leader() -> None:
     assert found.unread(0.0, (), LIMIT) == {}
     found.lead(lambda _: LEADER)
     assert question(found.unchecked(0.0))[1] == Look(3, 5)
+
+
+# What rests
+
+
+def test_what_waits_of_one_that_is_validated_does_not_count_until_it_is_over() -> None:
+    found = reading(epoch=5)
+    found.fetched(want(found).ticket, answer(records=300), Reach(Position(20, 5)), 0.0)
+    assert (found.buffered, found.resting) == (300, 0)
+    found.lead(lambda _: Leader(2, 6))
+    assert (found.buffered, found.resting) == (300, 300)
+    ticket, _ = question(found.unchecked(0.0))
+    assert found.found_end(ticket, EpochEnd(5, 20)) is None
+    assert (found.buffered, found.resting) == (300, 0)
+    found.withhold([NAME])
+    assert found.resting == 300
+    found.assign([NAME])
+    assert found.resting == 0
+    found.stumble(NAME)
+    assert found.resting == 300
+    found.seek(NAME, Position(15))
+    assert (found.buffered, found.resting, found[NAME].stumbled) == (0, 0, False)

@@ -130,21 +130,21 @@ class Client:
         if node is not None:
             connection = await self.connect(node, deadline=deadline)
             return await self.ask(connection, api, request, deadline, most=most, timeout=timeout)
-        failures: list[Unreachable] = []
+        failures, problem = 0, None
         while True:
             try:
                 connection = await self.connect(deadline=deadline)
             except TimedOut:
-                if failures:
-                    raise failures[-1] from None  # it says why there had to be another try
-                raise
+                if problem is None:
+                    raise
+                raise TimedOut(str(problem)) from problem  # why there had to be another try
             try:
                 return await self.ask(
                     connection, api, request, deadline, most=most, timeout=timeout
                 )
             except Unreachable as error:
-                failures.append(error)
-                pause = self.backoff.after(len(failures))
+                failures, problem = failures + 1, error
+                pause = self.backoff.after(failures)
                 if asyncio.get_running_loop().time() + pause >= deadline:
                     raise
             await asyncio.sleep(pause)

@@ -1,8 +1,9 @@
 """What was fetched and waits to be handed out, in the order in which it came.
 
-An answer is decoded when its turn comes, and handed out to its end before the next: at most one is
-decoded at a time. What belongs to a partition that is paused, withheld or validated is laid aside;
-what belongs to one that was revoked or sought in is dropped.
+An answer is decoded when its turn comes, and handed out to its end before the next: there are never
+two of which much is decoded, but for one that was laid aside midway. That is where what belongs to
+a partition goes that is paused, withheld or validated; what belongs to one that was revoked or
+sought in is dropped.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class Buffer:
         self._troubles: set[Hashable] = set()
         """The keys of those in the queue."""
         self._aside: dict[TopicPartition, list[Waiting]] = {}
+        self._begun: Waiting | None = None
+        """The one of those that was decoded, and not handed out to its end."""
         self._changes = positions.changes
         """As it was when this was last tidied."""
         self._has_drained = False
@@ -121,6 +124,9 @@ class Buffer:
         self._troubles = {each.key for each in self._queue if isinstance(each, Trouble)}
         for partition, items in list(self._aside.items()):
             self._aside[partition] = [each for each in items if self._stands(each)]
+        begun = self._begun
+        if begun is not None and begun not in self._aside.get(begun.partition, ()):
+            self._begun = None
 
     # Handing out
 
@@ -202,7 +208,7 @@ class Buffer:
                 if some:
                     return None
                 self._stumble(waiting)
-                raise waiting.error
+                raise waiting.stumble()
             if not waiting.is_empty:
                 return waiting
             self._finish(waiting)
@@ -228,10 +234,20 @@ class Buffer:
             if entry is not None and entry.stamp == item.stamp:
                 if entry.gives and item.partition not in self._aside:
                     return item
-                item.part()
-                self._aside.setdefault(item.partition, []).append(item)
+                self._lay_aside(item)
             self._queue.popleft()
         return None
+
+    def _lay_aside(self, item: Waiting) -> None:
+        """Until its partition gives again, which may be soon, or never: the last one stays decoded,
+        the others are bytes as they came.
+        """
+        self._aside.setdefault(item.partition, []).append(item)
+        large: Waiting | None = item
+        if item.is_begun:
+            large, self._begun = self._begun, item
+        if large is not None:
+            large.shrink()
 
     def _hand(self, waiting: Waiting, position: Position) -> None:
         self._positions.hand(waiting.partition, waiting.stamp, position)
@@ -249,7 +265,7 @@ class Buffer:
     def _stumble(self, waiting: Waiting) -> None:
         """Lets the others go on, for this one waits for the application."""
         partition = waiting.partition
-        self._positions.stumbled(partition)
+        self._positions.stumble(partition)
         own = [each for each in self._queue if getattr(each, "partition", None) == partition]
         others = [each for each in self._queue if getattr(each, "partition", None) != partition]
         self._queue = deque(others + own)

@@ -102,8 +102,12 @@ class Entry:
     """Until when."""
     paused: bool = False
     withheld: bool = False
+    stumbled: bool = False
+    """Its next record cannot be read; it waits for the application."""
     buffered: int = 0
     """Bytes that wait to be handed out."""
+    resting: int = 0
+    """Those of them that are not to be handed out now, as they were last counted."""
     drains_first: bool = False
     """What comes next is trouble: the records before it are to be handed out first."""
     failures: int = 0

@@ -11,11 +11,13 @@ are never more bytes than
     or 2 x max.partition.fetch.bytes x partitions if that is less,
 
 as they came from the brokers, beside the answer that is being handed out, of which 16 MiB are
-decoded at a time. Three things come on top: a record batch that is larger than a limit comes all
-the same; with so many brokers that ``fetch.max.bytes`` has not 4 MiB for two Fetches of each, every
-Fetch may bring that much, or ``max.partition.fetch.bytes`` if that is less (by default with more
-than six brokers); and what waits of partitions that are paused, or whose next record cannot be
-read, holds nobody up: it may be as much again before it is let go of and fetched another time.
+decoded at a time. Four things come on top: a record batch that is larger than a limit comes all the
+same; an answer may always have 4 MiB (or ``max.partition.fetch.bytes``, or half of
+``fetch.max.bytes``, if that is less), and there are two for each broker, which is more than
+``fetch.max.bytes`` with more than six brokers by default; what waits of partitions that do not give
+now (paused, or in front of a record that cannot be read) holds nobody up, and may be as much again
+before it is let go of and fetched another time; and one of those that was begun stays decoded.
+:mod:`rota.consumer.room` has the arithmetic.
 """
 
 from __future__ import annotations

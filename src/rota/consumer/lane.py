@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from rota.client.cluster import Client
 from rota.client.connection import Connection
@@ -23,6 +23,7 @@ from rota.consumer.entry import Ticket, Want
 from rota.consumer.lookup import LOGGER, Lookup
 from rota.consumer.position import Positions
 from rota.consumer.reach import reach
+from rota.consumer.room import LANES, Room, room
 from rota.consumer.verdict import Verdict
 from rota.errors import RotaError, Unreachable
 from rota.model.client import ReadConfig
@@ -30,13 +31,7 @@ from rota.model.topic import TopicPartition
 from rota.wire.api import Api
 from rota.wire.message import NO_ID, Message
 
-LANES: Final = ("fetch", "fetch beside")
-"""What the two connections to a broker are for; looking things up has a third."""
 FIRST, BESIDE = 0, 1
-LARGE = 8 << 20
-"""Bytes of an answer: larger ones are read no faster, and take more memory."""
-LEAST = 4 << 20
-"""Bytes that an answer may have with any number of brokers: many small ones take longer."""
 MARGIN = 0.02
 """Seconds by which the second Fetch ends before the first."""
 MOMENT = 0.02
@@ -88,20 +83,20 @@ class Lanes:
         self._closed = True
 
     def start(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        """Sends what can be sent, unless enough waits already. What rests does not count, nor is it
-        let go of as long as it is not more than could wait otherwise.
+        """Sends what can be sent, unless enough waits already. What is not to be handed out now
+        does not count, and is let go of if it is too much.
 
         While the loop does not run, only over connections that are open.
         """
-        enough = self._enough()
-        if self._positions.resting > enough + self._config.fetch_max_bytes:
-            self._positions.make_room()
-        if self._positions.buffered - self._positions.resting >= enough:
+        limits, positions = self._limits, self._positions
+        if positions.resting > limits.resting:
+            positions.make_room(limits.resting)
+        if positions.buffered - positions.resting >= limits.waiting:
             return
         busy = {lane.node for lane in self._flights if self._free(lane.node, now) is None}
         if not loop.is_running():
             busy |= {node for node in self._client.metadata.brokers if self._closed_to(node, now)}
-        unread = self._positions.unread(now, busy, self._config.max_partition_bytes)
+        unread = positions.unread(now, busy, self._config.max_partition_bytes)
         for node, wants in unread.items():
             found = self._free(node, now)
             if found is None:
@@ -174,7 +169,7 @@ class Lanes:
         fetch = request(
             [self._wanted(each) for each in wants],
             self._config,
-            max_bytes=self._share(),
+            max_bytes=self._limits.answer,
             max_wait=round(wait * 1000),
         )
         tickets = {each.ticket.partition: each.ticket for each in wants}
@@ -191,21 +186,9 @@ class Lanes:
             self._flights[lane] = until
             future.add_done_callback(partial(self._answered, loop, lane, fetch, tickets))
 
-    def _share(self) -> int:
-        """How many bytes an answer may have, so that all answers together have not more than
-        ``fetch.max.bytes``, unless there are very many.
-        """
-        most, of_partition = self._config.fetch_max_bytes, self._config.max_partition_bytes
-        share = most // (len(LANES) * max(self._positions.brokers, 1))
-        share = max(min(share, max(LARGE, of_partition)), min(LEAST, of_partition, most // 2))
-        return max(share, 1)
-
-    def _enough(self) -> int:
-        """How many bytes may wait: half of ``fetch.max.bytes``, or two answers if that is more: one
-        may be under way then while the other is handed out.
-        """
-        most = self._config.fetch_max_bytes
-        return max(min(most, max(most // 2, 2 * self._share())), 1)
+    @property
+    def _limits(self) -> Room:
+        return room(self._config, self._positions.brokers)
 
     def _wanted(self, want: Want) -> Wanted:
         topic = self._client.metadata.topics.get(want.ticket.partition.topic)

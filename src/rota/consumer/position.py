@@ -78,13 +78,13 @@ class Positions:
         self._entries: dict[TopicPartition, Entry] = {}
         self._schedule = Schedule()
         self._leaderless: dict[TopicPartition, Entry] = {}
-        self._resting: dict[TopicPartition, Entry] = {}
-        """Paused, or in front of a record that cannot be read."""
         self._brokers: int | None = None
         """Counted when somebody asks, and kept."""
         self._tickets = NO_TICKET
         self.buffered = 0
         """Bytes that wait, of all partitions."""
+        self.resting = 0
+        """Those of partitions that do not give now, or whose next record cannot be read."""
         self.changes = 0
         """Goes up when something that waits may be of the past now, or be handed out again."""
 
@@ -98,11 +98,11 @@ class Positions:
             if name not in self._entries:
                 self._schedule.drop(entry)
                 self._leaderless.pop(name, None)
-                self._resting.pop(name, None)
-                self.buffered -= entry.buffered
+                self._weigh(entry, 0)
         for entry in self._entries.values():
             if entry.withheld:
                 entry.withheld = False
+                self._weigh(entry, entry.buffered)
                 self._schedule.touch(entry)
         self._brokers = None
         self.changes += 1
@@ -112,33 +112,33 @@ class Positions:
         for each in partitions:
             if (entry := self._entries.get(each)) is not None:
                 entry.withheld = True
+                self._weigh(entry, entry.buffered)
 
     def pause(self, partition: TopicPartition, paused: bool) -> None:
         """Fetch no more of it and keep what there is, or go on."""
         entry = self._entries[partition]
         entry.paused = paused
-        if paused:
-            self._resting[partition] = entry
-        else:
-            self._resting.pop(partition, None)
+        self._weigh(entry, entry.buffered)
+        if not paused:
             self._schedule.touch(entry)
             self.changes += 1
 
-    def stumbled(self, partition: TopicPartition) -> None:
+    def stumble(self, partition: TopicPartition) -> None:
         """Its next record cannot be read; it waits for the application."""
-        self._resting[partition] = self._entries[partition]
+        entry = self._entries[partition]
+        entry.stumbled = True
+        self._weigh(entry, entry.buffered)
 
-    @property
-    def resting(self) -> int:
-        """Bytes that wait of partitions that are paused, or wait for the application."""
-        return sum(entry.buffered for entry in self._resting.values())
-
-    def make_room(self) -> None:
-        """Lets go of those: they are fetched again when it is their turn."""
-        for entry in list(self._resting.values()):
-            if entry.buffered and entry.stage is Stage.READING:
-                self._drop_buffer(entry)
-                self._move(entry, Stage.READING)
+    def make_room(self, most: int) -> None:
+        """Lets go of what rests until it is not more than that, or of one partition alone. It is
+        fetched again when its turn has come.
+        """
+        resting = [e for e in self._entries.values() if e.resting and e.stage is Stage.READING]
+        for entry in resting[:-1]:
+            if self.resting <= most:
+                break
+            self._drop_buffer(entry)
+            self._move(entry, Stage.READING)
 
     def seek(self, partition: TopicPartition, position: Position) -> None:
         """Read on there; with an epoch, after a look whether it still is the same log."""
@@ -337,8 +337,7 @@ class Positions:
         if reach is None:
             return Verdict.NOTHING, None
         entry.ahead = reach.position
-        entry.buffered += len(answer.records)
-        self.buffered += len(answer.records)
+        self._weigh(entry, entry.buffered + len(answer.records))
         entry.drains_first = not reach.sound
         entry.turn = self._next()
         return Verdict.KEEP, None
@@ -353,8 +352,7 @@ class Positions:
         """So many bytes wait no longer."""
         entry = self._entries.get(partition)
         if entry is not None and entry.stamp == stamp:
-            entry.buffered -= size
-            self.buffered -= size
+            self._weigh(entry, entry.buffered - size)
             self._schedule.touch(entry)
 
     # Within
@@ -373,6 +371,7 @@ class Positions:
         if stage is not entry.stage and stage not in MOVES[entry.stage]:
             raise AssertionError(f"{entry.partition}: no way from {entry.stage} to {stage}")
         entry.stage = stage
+        self._weigh(entry, entry.buffered)
         entry.ticket, entry.failures, entry.retry_at = NO_TICKET, 0, 0.0
         self._schedule.touch(entry)
         self.changes += 1
@@ -406,13 +405,19 @@ class Positions:
         return error
 
     def _drop_buffer(self, entry: Entry) -> None:
-        if not entry.paused:
-            self._resting.pop(entry.partition, None)
-        self.buffered -= entry.buffered
+        entry.stumbled = False
+        self._weigh(entry, 0)
         self.changes += 1
-        entry.stamp, entry.buffered = self._next(), 0
+        entry.stamp = self._next()
         entry.ahead = entry.handed
         entry.drains_first = False
+
+    def _weigh(self, entry: Entry, buffered: int) -> None:
+        """So many bytes of it wait now; all of them rest, or none."""
+        resting = 0 if entry.gives and not entry.stumbled else buffered
+        self.buffered += buffered - entry.buffered
+        self.resting += resting - entry.resting
+        entry.buffered, entry.resting = buffered, resting
 
     def _ask(self, entry: Entry) -> Ticket:
         entry.ticket = self._next()

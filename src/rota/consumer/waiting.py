@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 
 from rota.client.answer import read
 from rota.client.batch import Batch
@@ -80,6 +81,11 @@ class Waiting:
     def ready(self) -> int:
         """How many records are made, and were not handed out."""
         return len(self._made) - self._at
+
+    @property
+    def is_begun(self) -> bool:
+        """Some of it was decoded, and perhaps handed out."""
+        return self._batches is not None
 
     @property
     def is_open(self) -> bool:
@@ -167,8 +173,21 @@ class Waiting:
         self._made, self._at, self._flaw = [], 0, None
         return self._rows[self._row :]
 
-    def part(self) -> None:
-        """Keeps its own bytes alone: it may be here for long, and the frame has others' too."""
-        if self._batches is None:
-            own = memoryview(bytes(self._fetched.records))
-            self._fetched = self._fetched._replace(records=own)
+    def stumble(self) -> RecordError:
+        """The error whose turn has come. The next time it is another: an exception keeps all frames
+        alive that it came through, and so what was decoded, and what the application had there.
+        """
+        assert self.error is not None
+        error, self.error = self.error, copy(self.error)
+        self._rows = self._making = self._batches = None
+        return error
+
+    def shrink(self) -> None:
+        """Keeps its own bytes alone, as they came and not decoded: it may be here for long, and the
+        frame has others' too. It goes on with the first row that was not handed out.
+        """
+        own = memoryview(bytes(self._fetched.records))
+        at = self._fetched.fetch_offset if self._rows is None else self._rows.offsets[self._row]
+        self._fetched = self._fetched._replace(records=own, fetch_offset=int(at))
+        self._rows = self._making = self._batches = self._flaw = None
+        self._made, self._at = [], 0

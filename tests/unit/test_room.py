@@ -1,0 +1,97 @@
+"""How many bytes may be under way and wait, and what of it is kept when all is paused."""
+
+from __future__ import annotations
+
+import pytest
+
+from rota.client.fetch import Fetched
+from rota.client.offset import EARLIEST
+from rota.consumer.entry import Leader, Position, Reach
+from rota.consumer.position import Positions
+from rota.consumer.room import room
+from rota.model.client import ReadConfig
+from rota.model.topic import TopicPartition
+
+MIB = 1 << 20
+ZEROS = memoryview(bytes(8 * MIB))
+
+
+def config(of_all: int = 50, of_partition: int = 4) -> ReadConfig:
+    return ReadConfig(fetch_max_bytes=of_all * MIB, max_partition_bytes=of_partition * MIB)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "settings", "answer", "waiting"),
+    [
+        (0, config(), 8, 25),
+        (1, config(), 8, 25),
+        (3, config(), 8, 25),
+        (5, config(), 5, 25),
+        (7, config(), 4, 25),
+        (12, config(), 4, 25),
+        (12, config(50, 1), 50 / 24, 25),
+        (60, config(50, 1), 1, 25),
+        (1, config(4), 2, 4),
+        (3, config(4), 2, 4),
+        (1, config(20), 8, 16),
+        (3, config(20), 4, 10),
+        (1, config(100, 90), 50, 100),
+    ],
+)
+def test_what_there_is_room_for(
+    brokers: int, settings: ReadConfig, answer: float, waiting: int
+) -> None:
+    found = room(settings, brokers)
+    assert (found.answer, found.waiting) == (int(answer * MIB), waiting * MIB)
+    under_way = 2 * max(brokers, 1) * found.answer
+    assert found.resting == found.waiting + max(settings.fetch_max_bytes, under_way)
+
+
+def test_there_is_room_for_something_always() -> None:
+    assert room(ReadConfig(fetch_max_bytes=0, max_partition_bytes=0), 3) == (1, 1, 7)
+
+
+def full(brokers: int, settings: ReadConfig) -> Positions:
+    """As much waits as ever can: the last were asked for just before there was enough."""
+    positions = Positions(reset=EARLIEST, backoff=float, lease=1.0)
+    names = [TopicPartition("t", number) for number in range(4 * brokers)]
+    positions.assign(names)
+    positions.lead(lambda name: Leader(name.partition % brokers))
+    for each in names:
+        positions.seek(each, Position(0))
+    limits = room(settings, brokers)
+    while positions.buffered < limits.waiting:
+        for wants in positions.unread(0.0, (), settings.max_partition_bytes).values():
+            left = 2 * limits.answer
+            for want in wants:
+                size = min(settings.max_partition_bytes, left)
+                left -= size
+                records = ZEROS[:size]
+                fetched = Fetched(want.ticket.partition, 0, want.offset, records, -1, -1, -1)
+                positions.fetched(want.ticket, fetched, Reach(Position(want.offset + 1)), 0.0)
+    return positions
+
+
+@pytest.mark.parametrize(("brokers", "of_all"), [(1, 50), (12, 50), (1, 4), (3, 4), (6, 16)])
+def test_all_that_waits_is_kept_when_all_is_paused(brokers: int, of_all: int) -> None:
+    positions = full(brokers, config(of_all))
+    for each in positions:
+        positions.pause(each.partition, paused=True)
+    assert 0 < positions.resting == positions.buffered <= room(config(of_all), brokers).resting
+
+
+def test_no_more_is_let_go_of_than_must_be_and_never_the_last() -> None:
+    positions = full(2, config())
+    names = [each.partition for each in positions]
+    for each in names[:5]:
+        positions.pause(each, paused=True)
+    before = positions.buffered
+    kept = positions.resting
+    positions.make_room(kept)
+    assert positions.buffered == before
+    positions.make_room(kept - 1)
+    assert [positions[each].buffered for each in names[:2]] == [0, positions[names[1]].resting]
+    assert positions.buffered == before - kept + positions.resting
+    positions.make_room(0)
+    assert [positions[each].buffered > 0 for each in names[:5]] == [*[False] * 4, True]
+    assert positions[names[0]].ahead == positions[names[0]].handed == Position(0)
