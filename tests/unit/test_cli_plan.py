@@ -283,6 +283,20 @@ def test_json_of_a_cooperative_plan_has_both_ends(rota: Run) -> None:
     assert sum(map(len, plan["target_assignment"]["new-1"].values())) == 4
 
 
+@pytest.mark.parametrize(
+    ("ids", "added"),
+    [("ab", "new-1"), ("mn", "new-1"), ("no", "~new-1"), ("yz", "~new-1"), ("a~", "~new-1")],
+)
+def test_new_members_come_behind_all_others(
+    ids: str, added: str, rota: Run, tmp_path: Path
+) -> None:
+    members = ", ".join(f'{{"id": "{each}", "topics": ["t"]}}' for each in ids)
+    case = case_file(tmp_path, f'{{"partitions": {{"t": 4}}, "members": [{members}]}}')
+    plan = planned(rota, case, "--add", "1", "--from", "range", "--strategy", "range")
+    assert plan["assignment"] == {ids[0]: {"t": [0, 1]}, ids[1]: {"t": [2]}, added: {"t": [3]}}
+    assert plan["moved"] == 1
+
+
 def test_racks_are_counted(rota: Run, tmp_path: Path) -> None:
     case = case_file(
         tmp_path,

@@ -36,7 +36,8 @@ class Case:
         return replace(self, partitions={**self.partitions, **counts}, racks=racks)
 
     def with_members(self, count: int, topics: tuple[str, ...] | None = None) -> Case:
-        """The same case with new members, subscribed as most of the others are.
+        """The same case with new members, subscribed as most of the others are. Their names come
+        behind all others: some strategies go by that.
 
         :param topics: what they read if there are no others
         """
@@ -45,7 +46,8 @@ class Case:
         if not self.members and topics is None:
             raise InputError("--add: the group has no member whose subscription could be taken")
         taken = {member.id for member in self.members + self.left}
-        free = (name for name in (f"new-{n}" for n in range(1, 2**31)) if name not in taken)
+        name = _behind("new", max(taken, default=""))
+        free = (each for each in (f"{name}-{n}" for n in range(1, 2**31)) if each not in taken)
         times = Counter(tuple(sorted(member.topics)) for member in self.members)
         wanted = min(times, key=lambda listed: (-times[listed], listed), default=topics or ())
         added = tuple(Member(id=next(free), topics=wanted) for _ in range(count))
@@ -61,6 +63,15 @@ class Case:
         left = tuple(member for member in self.members if member.id in gone)
         members = tuple(member for member in self.members if member.id not in gone)
         return replace(self, members=members, left=self.left + left)
+
+
+def _behind(name: str, last: str) -> str:
+    """The name, so marked that it comes behind another one."""
+    for _ in last:
+        if name > last:
+            break
+        name = f"~{name}"
+    return name
 
 
 def read_case(text: str, source: str) -> Case:

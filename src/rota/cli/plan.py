@@ -126,7 +126,7 @@ def _add_group(group: argparse._ArgumentGroup) -> None:
         type=_up_to(MOST_MEMBERS),
         default=0,
         metavar="N",
-        help="N members join, subscribed as most of the others are",
+        help="N members join, subscribed as most of the others are, with ids behind all others",
     )
     group.add_argument(
         "--remove", action="append", default=[], metavar="ID", help="this member leaves"
