@@ -1168,6 +1168,8 @@ def test_a_forgotten_consumer_is_told_of_and_leaves_no_thread(broker: Broker) ->
     )
     assert done.stdout == "<rota.BlockingConsumer of group 'g', 2 partitions>\n"
     assert "ResourceWarning: unclosed consumer of group 'g', 2 partitions" in done.stderr
+    assert "of group 'g', 2 partitions was not closed: nothing more is committed" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

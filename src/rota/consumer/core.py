@@ -496,8 +496,13 @@ class Core:
         if self.is_closing or self.home.is_forked or not (self.is_subscribed or self.assigned):
             return
         warnings.warn(f"unclosed consumer {self}", ResourceWarning, stacklevel=3)
-        if self.membership is not None:
-            self.membership.driver.stop(0)
+        if self.membership is not None and self.membership.driver.is_started:
+            LOGGER.warning(
+                "the consumer %s was not closed: nothing more is committed, and the group waits "
+                "for it until session.timeout.ms is over",
+                self,
+            )
+            self.membership.driver.abandon()
 
     def __str__(self) -> str:
         member = self.settings.member

@@ -199,13 +199,21 @@ class Driver:
 
         What has to be said to the group has been said: see :class:`~rota.member.event.CloseAsked`.
         """
+        thread = self._drop()
+        if thread is not None and not thread.stop(self._close, timeout):
+            LOGGER.warning("the thread %s is still busy, and is left to itself", thread.name)
+
+    def abandon(self) -> None:
+        """The same without waiting for it: nobody is left who could."""
+        thread = self._drop()
+        if thread is not None:
+            thread.begin_stop(self._close, STOP_TIMEOUT)
+
+    def _drop(self) -> LoopThread | None:
+        """Takes nothing on any more; the thread, if it is this process's to end."""
         self._is_stopped = True
         self._worker.drop()
-        thread = self._thread
-        if thread is None or self._home.is_forked:
-            return
-        if not thread.stop(self._close, timeout):
-            LOGGER.warning("the thread %s is still busy, and is left to itself", thread.name)
+        return None if self._home.is_forked else self._thread
 
     async def ask(self, request: Request, *, timeout: float | None = None) -> Reply:
         """Asks the coordinator something beside the membership, from any loop.

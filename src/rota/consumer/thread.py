@@ -47,12 +47,11 @@ class LoopThread:
             if not self._is_stopping:
                 raise
 
-    def stop(self, farewell: Callable[[], Coroutine[Any, Any, None]], timeout: float) -> bool:
-        """Runs a farewell in the loop, then ends it; False if it is still busy after that time.
+    def begin_stop(self, farewell: Callable[[], Coroutine[Any, Any, None]], timeout: float) -> None:
+        """Runs a farewell in the loop, then ends it.
 
         The farewell has half of the time: what hangs in it is cancelled, as all else is.
         """
-        until = time.monotonic() + timeout
 
         def begin() -> None:
             if not self._is_stopping:
@@ -60,6 +59,11 @@ class LoopThread:
                 self.loop.create_task(self._end(farewell, timeout / 2))
 
         self.call(begin)
+
+    def stop(self, farewell: Callable[[], Coroutine[Any, Any, None]], timeout: float) -> bool:
+        """The same, and waits for it; False if it is still busy after that time."""
+        until = time.monotonic() + timeout
+        self.begin_stop(farewell, timeout)
         if not self.is_here:
             self._thread.join(max(0.0, until - time.monotonic()))
         return not self._thread.is_alive()
