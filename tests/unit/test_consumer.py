@@ -431,13 +431,16 @@ def test_polling_needs_something_to_read(consumer: rota.BlockingConsumer) -> Non
 def test_arguments_that_make_no_sense_are_named(consumer: rota.BlockingConsumer) -> None:
     given: Any = "t"
     alone: Any = ("t", 0)
+    several: Any = [T0]
+    one: Any = T0
     consumer.assign([T0])
     for call, text in (
-        (lambda: consumer.assign(given), "assign: 't' is no partition"),
+        (lambda: consumer.assign(given), "assign: 't' is no list of partitions"),
         (lambda: consumer.seek(given, 3), "seek: 't' is no partition"),
         (lambda: consumer.commit_sync({given: 3}), "commit: 't' is no partition"),
-        (lambda: consumer.committed(alone), "committed: 't' is no partition"),
-        (lambda: consumer.end_offsets(alone), "end_offsets: 't' is no partition"),
+        (lambda: consumer.committed(alone), "committed: .'t', 0. is no list of partitions"),
+        (lambda: consumer.end_offsets(one), "end_offsets: TopicPartition.* is no list of"),
+        (lambda: consumer.pause(several), r"one by one, such as pause\(\*partitions\)"),
         (lambda: consumer.offsets_for_times({T0: -2}), "-2 of t-0 is no whole number"),
         (lambda: consumer.poll(-1), "timeout -1"),
         (lambda: consumer.poll(float("nan")), "timeout nan"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
@@ -11,7 +12,6 @@ from rota.consumer.listener import Offsets, RebalanceListener
 from rota.errors import InputError
 from rota.model.naming import misname
 from rota.model.offset import OffsetAndMetadata
-from rota.model.text import shortened
 from rota.model.topic import TopicPartition
 
 Place: TypeAlias = tuple[str, int]
@@ -20,6 +20,8 @@ GivenOffsets: TypeAlias = (
     Mapping[TopicPartition, OffsetAndMetadata | int] | Mapping[Place, OffsetAndMetadata | int]
 )
 GivenTimes: TypeAlias = Mapping[TopicPartition, int] | Mapping[Place, int]
+SHOWN = 60
+"""Characters of what is no partition."""
 PATTERN = re.compile(r"[\^$*+?|()\[\]{}\\]")
 """What patterns have and names of topics have not."""
 
@@ -32,11 +34,23 @@ def place(name: str, given: object) -> TopicPartition:
     match given:
         case (str(topic), int(number)) if number >= 0:
             return TopicPartition(topic, number)
+        case list() | set() | frozenset():
+            wanted = f"give them one by one, such as {name}(*partitions)"
         case _:
-            raise InputError(
-                f"{name}: {shortened(repr(given))[1:-1]} is no partition: give "
-                "rota.TopicPartition(topic, number), or a pair like it"
-            )
+            wanted = "give rota.TopicPartition(topic, number), or a pair like it"
+    raise InputError(f"{name}: {textwrap.shorten(repr(given), SHOWN)} is no partition: {wanted}")
+
+
+def places(name: str, given: Iterable[Place]) -> list[TopicPartition]:
+    """Partitions, of a call that takes a list of them.
+
+    :raises InputError: there is something else
+    """
+    match given:
+        case str() | (str(), int()):
+            raise InputError(f"{name}: {given!r} is no list of partitions, such as [('orders', 0)]")
+        case _:
+            return [place(name, each) for each in given]
 
 
 def topics(given: Iterable[str] | str) -> tuple[str, ...]:

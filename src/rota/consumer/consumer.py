@@ -11,7 +11,7 @@ from rota.client.batch import Batch
 from rota.client.offset import EARLIEST, LATEST, ListedOffset, list_offsets
 from rota.client.setting import mapping
 from rota.consumer import argument
-from rota.consumer.argument import GivenOffsets, GivenTimes, Place, place
+from rota.consumer.argument import GivenOffsets, GivenTimes, Place, places
 from rota.consumer.core import POLL_TIMEOUT, Core
 from rota.consumer.listener import CommitCallback, RebalanceListener
 from rota.consumer.membership import SILENT, Caller, call_here
@@ -117,7 +117,7 @@ class Consumer:
         self.core.check_open()
         if self.core.is_subscribed:
             raise InputError("assign: topics are subscribed to; unsubscribe() first")
-        self.core.assign(frozenset(place("assign", each) for each in partitions))
+        self.core.assign(frozenset(places("assign", partitions)))
 
     async def unsubscribe(self) -> None:
         """Reads nothing any more, and leaves the group.
@@ -246,7 +246,7 @@ class Consumer:
         :raises AuthorizationFailed: no permission for the group
         """
         self.core.need_group("committed")
-        wanted = [place("committed", one) for one in partitions]
+        wanted = places("committed", partitions)
         return await self.core.until_interrupted(self.core.fetch_committed(wanted, timeout))
 
     # Positions
@@ -366,7 +366,7 @@ class Consumer:
     async def _ends(
         self, name: str, partitions: Iterable[Place], which: int, timeout: float | None
     ) -> dict[TopicPartition, int]:
-        found = await self._list({place(name, one): which for one in partitions}, timeout)
+        found = await self._list(dict.fromkeys(places(name, partitions), which), timeout)
         return {at: listed.offset for at, listed in found.items() if listed is not None}
 
     async def _list(
