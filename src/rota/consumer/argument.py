@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import textwrap
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
@@ -38,7 +37,9 @@ def place(name: str, given: object) -> TopicPartition:
             wanted = f"give them one by one, such as {name}(*partitions)"
         case _:
             wanted = "give rota.TopicPartition(topic, number), or a pair like it"
-    raise InputError(f"{name}: {textwrap.shorten(repr(given), SHOWN)} is no partition: {wanted}")
+    text = repr(given)
+    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    raise InputError(f"{name}: {shown} is no partition: {wanted}")
 
 
 def places(name: str, given: Iterable[Place]) -> list[TopicPartition]:
