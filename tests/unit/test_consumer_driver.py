@@ -135,6 +135,8 @@ def test_what_was_never_started_need_not_be_stopped(broker: Broker) -> None:
     app.driver.tell(PollBegan())
     app.driver.tell(PollEnded())
     app.driver.stop()
+    assert not app.driver.is_started
+    assert "rota-g" not in [one.name for one in threading.enumerate()]
 
 
 def test_after_its_end_it_says_so(broker: Broker) -> None:
