@@ -29,6 +29,9 @@ PATIENCE = 10.0
 """Seconds to wait for a server to answer the phone."""
 HEAP = "2g"
 """Of the one JVM of a local session: shuffles beyond it go to disk."""
+CODE = "240m"
+"""Room for compiled code, Java's own default with all its compilers. With the quick one alone it
+takes 48 MiB, which a session that goes on, as a follower's does, fills: then queries fail."""
 
 SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -164,7 +167,7 @@ def _start_settings(master: str, folder: Path, *, large: bool) -> dict[str, str]
         # a task's last small write over TCP can wait 40 ms for an answer
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging} "
-        f"-XX:TieredStopAtLevel={4 if large else 1}",
+        f"-XX:TieredStopAtLevel={4 if large else 1} -XX:ReservedCodeCacheSize={CODE}",
     }
     if not master.startswith("local"):
         return settings | {"spark.submit.pyFiles": str(_packed(folder))}
