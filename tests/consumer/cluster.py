@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient
 from tests.crash.process import BrokerProcess, free_port
 from tests.crash.proxy import Proxy
 from tests.interop.cluster import PASSWORD, USER, add_scram, certificates, security
-from tests.interop.scene import until
 from tests.java.broker import Broker as JavaBroker
 from tests.java.broker import free_ports
+from tests.waiting import until
 
 SETTINGS = {
     "group.min.session.timeout.ms": "500",  # else a member that was killed is missed for long

@@ -29,7 +29,8 @@ from tests.consumer.history import (
 )
 from tests.interop.driver.confluent import Confluent, done
 from tests.interop.link import Driver, Link, Refused
-from tests.interop.scene import fresh, plain_record, until
+from tests.interop.scene import fresh, plain_record
+from tests.waiting import until
 
 SESSION = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
 """A beat is how soon a member hears of a rebalance."""

@@ -15,7 +15,7 @@ from rota import TopicPartition
 from rota.consumer.listener import RebalanceListener
 from rota.consumer.record import ConsumerRecord
 from tests.consumer.crew import ASYNC, Kind
-from tests.interop.scene import until
+from tests.waiting import until
 
 
 class OnLoop:

@@ -16,7 +16,8 @@ from tests.consumer.crew import ASYNC, BLOCKING, JAVA, Kind
 from tests.consumer.group import SESSION, Group, Scene
 from tests.consumer.hands import consumer, poll_until, read
 from tests.consumer.strategy import Blocks
-from tests.interop.scene import fresh, plain_record, until
+from tests.interop.scene import fresh, plain_record
+from tests.waiting import until
 
 HOUR = 3_600_000
 

@@ -17,7 +17,8 @@ from rota.errors import NoOffset, TimedOut
 from tests.consumer.crew import ASYNC, BLOCKING, CONFLUENT, JAVA, Kind
 from tests.consumer.group import Group, Scene
 from tests.consumer.hands import consumer, poll_until, read
-from tests.interop.scene import fresh, plain_record, until
+from tests.interop.scene import fresh, plain_record
+from tests.waiting import until
 
 
 def test_a_group_goes_on_when_the_broker_is_back(scene: Scene) -> None:

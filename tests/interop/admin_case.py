@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from tests.interop.group_case import Group
 from tests.interop.record_case import START
-from tests.interop.scene import Scene, fresh, plain_record, until
+from tests.interop.scene import Scene, fresh, plain_record
+from tests.waiting import until
 
 
 def create(scene: Scene) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from tests.interop.client import Client
 from tests.interop.link import Link, Refused
-from tests.interop.scene import Scene, Stage, fresh, plain_record, until
+from tests.interop.scene import Scene, Stage, fresh, plain_record
+from tests.waiting import until
 
 PARTITIONS = 6
 SESSION = 3_000

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +12,8 @@ from tests.interop.client import CLIENTS, CONFLUENT, KAFKA_PYTHON, Client
 from tests.interop.cluster import Cluster
 from tests.interop.link import Driver, Link
 from tests.java.launcher import Unavailable
+from tests.waiting import until
 
-PATIENCE = 60
 _numbers = itertools.count(1)
 
 
@@ -90,16 +89,6 @@ class Scene:
 def fresh(kind: str) -> str:
     """A name that nothing has yet."""
     return f"{kind}-{next(_numbers)}"
-
-
-def until(what: str, look: Callable[[], Any], shown: Callable[[], Any] = str) -> Any:
-    """Wait for something to become true."""
-    end = time.monotonic() + PATIENCE
-    while not (found := look()):
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {PATIENCE} s: {what} {shown()}")
-        time.sleep(0.05)
-    return found
 
 
 def startable(client: Client) -> str | None:

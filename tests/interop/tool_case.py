@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.interop.group_case import Group
-from tests.interop.scene import Scene, fresh, plain_record, until
+from tests.interop.scene import Scene, fresh, plain_record
+from tests.waiting import until
 
 TOOLS = "org.apache.kafka.tools"
 PLACES = {

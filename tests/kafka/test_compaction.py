@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from tests.compacted_log import batch, compacted
 from tests.java import broker
 from tests.java.broker import Broker
 from tests.java.launcher import Unavailable
+from tests.waiting import until
 
 TOPIC = "compacted"
 STEP = 2_000
@@ -67,13 +68,6 @@ def dump(*files: Path, options: tuple[str, ...] = ()) -> str:
     return done.stdout + done.stderr
 
 
-def until(found: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + WAIT
-    while not found():
-        assert time.monotonic() < end, f"{what}: not within {WAIT} s"
-        time.sleep(0.05)
-
-
 class Writers:
     """Producers of each kind, whose records are of the time they are told."""
 
@@ -100,7 +94,7 @@ class Writers:
         self.transactional.begin_transaction()
         self.send(self.transactional, at + 2 * STEP, c=text, **{f"k{number - 1}": None})
         self.transactional.commit_transaction()
-        until(lambda: are_transactions_over(self._admin), "the markers of transactions")
+        until("the markers of transactions", lambda: are_transactions_over(self._admin))
         self.send(self.plain, at + 3 * STEP, d=text, e=text, b=None)
         self.send(self.plain, at + 4 * STEP, d="again", f=text)
 
@@ -169,7 +163,7 @@ def test_rota_keeps_what_a_real_kafka_keeps(kafka: tuple[Broker, Path], tmp_path
         shutil.copytree(folder, copied / folder.name)
         active = int(segments(folder)[-1].stem)
         set_lag(admin, 0)
-        until(lambda upto=active: cleaned_upto(data) >= upto, "Kafka's compaction")  # type: ignore[misc]
+        until("Kafka's compaction", lambda upto=active: cleaned_upto(data) >= upto)  # type: ignore[misc]
         set_lag(admin, DAY)
         log = Log.open(
             RealDisk(copied),

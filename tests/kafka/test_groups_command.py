@@ -31,11 +31,12 @@ from rota.cli.main import main
 from tests.interop.client import JAVA_4
 from tests.interop.cluster import PASSWORD, SETTINGS, USER, Cluster, certificates, security
 from tests.interop.group_case import Group
-from tests.interop.scene import Scene, Stage, fresh, plain_record, until
+from tests.interop.scene import Scene, Stage, fresh, plain_record
 from tests.interop.tool_case import run, server
 from tests.java.broker import Broker as JavaBroker
 from tests.java.broker import free_ports
 from tests.java.launcher import Unavailable
+from tests.waiting import until
 
 BROKERS = ("kafka", "rota")
 START = 1_700_000_000_000

@@ -21,8 +21,8 @@ from rota.client.cluster import Client
 from rota.pipeline.cluster import Cluster, asked
 from rota.pipeline.survey import Survey, Surveyor
 from tests.interop.cluster import PASSWORD, USER
-from tests.interop.scene import until
 from tests.kafka.test_groups_command import guarded
+from tests.waiting import until
 
 __all__ = ["guarded"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
@@ -20,8 +20,8 @@ from tests.java.broker import Broker
 from tests.java.launcher import Unavailable
 from tests.kafka.test_fetcher import Topic
 from tests.unit.spark_topic import close_kept, options_of, rows
+from tests.waiting import until
 
-WAIT = 60
 COMMITTED: dict[str, object] = {"kafka.isolation.level": "read_committed"}
 GO_ON: dict[str, object] = {"failOnDataLoss": "false"}
 
@@ -77,21 +77,13 @@ def transactional(topic: Topic, name: str) -> Producer:
     return made
 
 
-def until(done: Callable[[], bool], what: str) -> None:
-    """For what a broker does a while after it has said so: markers of transactions, compaction."""
-    end = time.monotonic() + WAIT
-    while not done():
-        assert time.monotonic() < end, f"{what}: not within {WAIT} s"
-        time.sleep(0.2)
-
-
 def test_transactions_end_a_range_wherever_it_ends(kafka: Broker) -> None:
     """Markers at 3 and 7; then an open transaction from 9 on."""
     topic = Topic(kafka)
     producer = transactional(topic, "ended")
     transaction(topic, producer, "kept", commit=True)
     transaction(topic, producer, "dropped", commit=False)
-    until(lambda: end_of(topic, COMMITTED) == 8, "the marker of the abort")
+    until("the marker of the abort", lambda: end_of(topic, COMMITTED) == 8)
     own = {at: f"kept {at}" for at in range(3)}
     for start, end in itertools.combinations(range(9), 2):
         found = texts(topic, start, end, COMMITTED)
@@ -105,7 +97,7 @@ def test_transactions_end_a_range_wherever_it_ends(kafka: Broker) -> None:
     assert texts(topic, 0, 9, COMMITTED) == [*own.values(), "plain"]
     assert texts(topic, 4, 10) == ["dropped 0", "dropped 1", "dropped 2", "plain", "open"]
     still.abort_transaction(20)
-    until(lambda: end_of(topic, COMMITTED) == 11, "the marker of the last one")
+    until("the marker of the last one", lambda: end_of(topic, COMMITTED) == 11)
     assert texts(topic, 4, 11, COMMITTED) == ["plain"]
     info: dict[str, object] = {"includeBatchInfo": "true"}
     every = rows(topic.bootstrap, (topic[0], 0, 11), given=info)
@@ -126,7 +118,7 @@ def test_compaction_leaves_gaps(kafka: Broker) -> None:
     time.sleep(0.6)  # the next begins a new segment
     topic.producer.produce(topic.name, "last", key="last", partition=0)
     assert topic.producer.flush(20) == 0
-    until(lambda: texts(topic, 0, 21) == ["18", "19", "last"], "compaction")
+    until("compaction", lambda: texts(topic, 0, 21) == ["18", "19", "last"])
     for start, end in ((0, 18), (0, 1), (5, 9), (17, 18)):
         assert texts(topic, start, end) == []
     assert texts(topic, 3, 19) == ["18"]

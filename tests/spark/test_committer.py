@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ import rota
 import rota.spark
 from rota.cli.main import main
 from rota.model.topic import TopicPartition
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 Offsets = dict[TopicPartition, int]
@@ -82,14 +82,6 @@ def ends(folder: Path, batch: int | None = None) -> Offsets:
     }
 
 
-def until(is_so: Callable[[], bool], what: str) -> None:
-    """Waits for what other threads do."""
-    last = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < last, what
-        time.sleep(0.01)
-
-
 class Raising(StreamingQueryListener):
     """Somebody's listener that never works."""
 
@@ -116,7 +108,7 @@ def both(
     def look(frame: DataFrame, batch: int) -> None:
         frame.write.format("noop").mode("overwrite").save()
         if batch == 3:
-            until(lambda: broker.committed("both") == ends(folder), "it moves with the query")
+            until("it moves with the query", lambda: broker.committed("both") == ends(folder))
         committed = broker.committed("both")  # first: the checkpoint only goes on
         seen.append((committed, ends(folder)))
 
@@ -207,7 +199,7 @@ def test_a_restart_catches_up_and_a_new_checkpoint_sets_the_group_back(
             frame.write.format("noop").mode("overwrite").save()
             if batch:
                 before = ends(new, batch - 1)
-                until(lambda: broker.committed("again") == before, "the batch before was committed")
+                until("the batch before was committed", lambda: broker.committed("again") == before)
 
         begun = query(rows(spark, options), new, "again").foreachBatch(wait).start()
         begun.awaitTermination()
@@ -226,7 +218,7 @@ def test_brokers_that_refuse_are_not_the_querys_concern(
         started = query(rows(spark, options), tmp_path, "refused").start()
         started.awaitTermination()
         assert started.exception() is None
-        until(lambda: committer.pending == ends(tmp_path), "the last batch was heard of")
+        until("the last batch was heard of", lambda: committer.pending == ends(tmp_path))
         assert not committer.flush(0.1)
         broker.heal("OffsetCommit")
         assert committer.flush(60)
@@ -241,7 +233,7 @@ def test_of_two_queries_of_a_topic_the_first_is_committed(
     slow = query(rows(spark, options), tmp_path / "slow", "slow").trigger(processingTime="1 hour")
     with rota.spark.commit_to_group(spark, group_id="two", kafka=options) as committer:
         first = slow.start()
-        until(lambda: bool(broker.committed("two")), "the first batch was committed")
+        until("the first batch was committed", lambda: bool(broker.committed("two")))
         second = query(rows(spark, options), tmp_path / "second", "second").start()
         second.awaitTermination()
         assert committer.flush(60)
@@ -270,8 +262,8 @@ def test_a_query_that_writes_its_logs_late_is_not_overtaken(
         try:
             for total in (2, 4, 6):
                 fill(broker, "late", 2)
-                until(partial(has_read, started, total), "it was read")
-            until(lambda: broker.committed("late") == ends(tmp_path) != {}, "the group follows")
+                until("it was read", partial(has_read, started, total))
+            until("the group follows", lambda: broker.committed("late") == ends(tmp_path) != {})
             assert committer.flush(60)
             assert broker.committed("late") == ends(tmp_path)
             assert max(broker.committed("late").values()) < 6

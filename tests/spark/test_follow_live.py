@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,13 @@ from rota.pipeline.cluster import Cluster, look
 from rota.pipeline.evidence import Evidence, Options
 from rota.pipeline.follow import follow
 from rota.tables import ENDS, JOURNAL, LAG, REBALANCES
+from tests import waiting
 from tests.spark.followed import Told
 from tests.spark.played import everything, ran, rows
 
 TOPIC = "orders"
 PATIENCE = 600.0
+until = partial(waiting.until, seconds=PATIENCE)
 
 
 @pytest.fixture
@@ -89,13 +92,6 @@ def following(spark: SparkSession, cluster: Cluster, out: Path) -> Iterator[Told
     assert not problems, problems
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def rebalances(out: Path, group: str) -> int:
     if not (out / REBALANCES.name).exists():
         return 0
@@ -119,14 +115,17 @@ def test_members_come_and_go(spark: SparkSession, broker: rota.Broker, tmp_path:
     out = tmp_path / "out"
     cluster = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}, lookups=100)
     with member(broker, "first"), following(spark, cluster, out) as told:
-        until(lambda: rebalances(out, "first") == 1)
+        until("the first member is told of", lambda: rebalances(out, "first") == 1)
         with member(broker, "first"), member(broker, "second"):
-            until(lambda: rebalances(out, "first") == 2 and rebalances(out, "second") == 1)
-        until(lambda: rebalances(out, "first") == 3)
+            until(
+                "the others are told of",
+                lambda: rebalances(out, "first") == 2 and rebalances(out, "second") == 1,
+            )
+        until("the last to leave is told of", lambda: rebalances(out, "first") == 3)
         rounds = len(told.rounds)
         assert rounds > 1
     with following(spark, cluster, out) as told:  # the last member has left meanwhile
-        until(lambda: caught_up(out, cluster))
+        until("all is told of", lambda: caught_up(out, cluster))
         assert told.rounds[0].records < 10, "only what is new"
     given = (str(samples(out, tmp_path / "ends.jsonl")),)
     settings = Cluster(settings=cluster.settings)
@@ -160,7 +159,7 @@ def test_the_command_is_killed_and_ended(
     with member(broker, "first"):
         for wait in (0.0, 1.0, 3.0):
             with command(broker, out) as running:
-                until(lambda: rebalances(out, "first") > 0)
+                until("the first member is told of", lambda: rebalances(out, "first") > 0)
                 with member(broker, "first"):
                     time.sleep(wait)  # anywhere in a round
                     os.killpg(running.pid, signal.SIGKILL)
@@ -169,7 +168,7 @@ def test_the_command_is_killed_and_ended(
             told = json.loads(running.stdout.readline())
             counts = {"records", "groups", "rebalances", "happened", "unread"}
             assert set(told) == {"at", "seconds"} | counts
-            until(lambda: caught_up(out, cluster))
+            until("all is told of", lambda: caught_up(out, cluster))
             running.send_signal(signal.SIGINT)
             printed, said = running.communicate()
             assert running.returncode == 130, said

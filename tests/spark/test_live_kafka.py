@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -39,6 +38,7 @@ from tests.java import launcher
 from tests.java.broker import Broker
 from tests.java.launcher import Unavailable
 from tests.spark.played import Ran, everything, ran
+from tests.waiting import until
 
 SETTINGS = {
     "offsets.topic.num.partitions": "5",
@@ -52,13 +52,6 @@ EACH = 20
 LATER = 7
 """Records that come when all consumers are gone."""
 PATIENCE = 60.0
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, f"{what}: it did not come about"
-        time.sleep(0.02)
 
 
 class Fleet:
@@ -92,7 +85,7 @@ class Fleet:
 
     def close(self, name: str) -> None:
         self._say("close", name)
-        until(lambda: (name, "closed", []) in self.told, f"{name} leaves")
+        until(f"{name} leaves", lambda: (name, "closed", []) in self.told)
 
     def _say(self, *words: str) -> None:
         assert self._process.stdin is not None
@@ -105,7 +98,7 @@ class Fleet:
             own = [each for who, what, each in self.told if who == name and what == "assigned"]
             return bool(own) and len(own[-1]) == number
 
-        until(last, f"{name} has {number} partitions")
+        until(f"{name} has {number} partitions", last)
 
     def end(self) -> None:
         self._process.kill()
@@ -166,8 +159,8 @@ def play(scene: Scene, fleet: Fleet) -> None:
     fleet.start("m", "modern", group_protocol="consumer")
     fleet.has("m", 4)
     produce(scene, EACH, range(PARTITIONS))
-    until(lambda: read_by(scene, "billing") == EACH * PARTITIONS, "billing is through")
-    until(lambda: read_by(scene, "modern") == EACH * PARTITIONS, "modern is through")
+    until("billing is through", lambda: read_by(scene, "billing") == EACH * PARTITIONS)
+    until("modern is through", lambda: read_by(scene, "modern") == EACH * PARTITIONS)
     fleet.close("b")
     fleet.has("a", 4)
     for name in ("a", "m"):
@@ -312,7 +305,7 @@ def test_a_topic_that_may_not_be_described_is_left_out(
         looked = lookup.look_up(scene.cluster, wanted)
         return looked.skipped == {"without permission to describe them": ["orders"]}
 
-    until(refused, "the rule is known to the broker")
+    until("the rule is known to the broker", refused)
 
 
 def test_a_journal_that_may_not_be_read(
@@ -327,7 +320,7 @@ def test_a_journal_that_may_not_be_read(
             return "Describe and Read on topic __consumer_offsets" in str(error)
         return False
 
-    until(refused, "the rule is known to the broker")
+    until("the rule is known to the broker", refused)
 
 
 def test_its_folders_give_the_same_tables(

@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
 
 import pytest
@@ -26,6 +26,7 @@ from rota.wire.frame import LENGTH_SIZE, Frames
 from rota.wire.message import FetchRequest, FetchResponse, Message, MetadataRequest
 from tests.unit.client_room import client, run, server, soon
 from tests.unit.test_client_connection import Script, connected, fetch_all, files
+from tests.waiting import until
 
 LIMIT = 100 << 20
 ANSWER = LARGE_ANSWER + 1_000
@@ -405,7 +406,7 @@ def test_a_thread_does_not_keep_alive_who_is_forgotten() -> None:
         forgotten = weakref.ref(post)
         del post, receiver
         gc.collect()
-        until(lambda: not receivers())
+        until("its thread has ended", lambda: not receivers())
         assert forgotten() is None
         assert theirs.recv(1) == b""  # the connection is ended, too
 
@@ -417,10 +418,3 @@ def test_a_fork_does_not_end_its_parents_connection(line: Line) -> None:
     receiver.expect()
     theirs.sendall(framed(b"still there"))
     assert post.wait() == b"still there"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)

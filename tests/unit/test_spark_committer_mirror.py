@@ -18,6 +18,7 @@ from rota.client.retry import Backoff
 from rota.model.topic import TopicPartition
 from rota.spark.commit import mirror
 from rota.spark.commit.mirror import Mirror
+from tests.waiting import until
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
 Opened = Callable[..., AbstractContextManager[Mirror]]
@@ -52,12 +53,9 @@ def at(*offsets: int) -> Mapping[TopicPartition, int]:
     return dict(zip(PARTITIONS, offsets, strict=False))
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    """Waits for what other threads do."""
-    last = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < last, "it did not come about"
-        time.sleep(0.005)
+def journal(broker: rota.Broker) -> int:
+    """How many records it has."""
+    return len(list(broker.read("__consumer_offsets", timeout=0)))
 
 
 def test_the_group_gets_what_it_is_to_have(broker: rota.Broker, opened: Opened) -> None:
@@ -98,8 +96,8 @@ def test_offsets_are_renewed_before_the_broker_forgets_them(
     with opened() as kept:
         kept.aim(at(5))
         assert kept.flush(10)
-        written = len(list(broker.read("__consumer_offsets", timeout=0)))
-        until(lambda: len(list(broker.read("__consumer_offsets", timeout=0))) > written)
+        written = journal(broker)
+        until("another commit is in the journal", lambda: journal(broker) > written)
 
 
 def test_a_broker_that_is_down_is_named_and_gets_only_the_newest(
@@ -111,7 +109,7 @@ def test_a_broker_that_is_down_is_named_and_gets_only_the_newest(
     with caplog.at_level(logging.INFO, "rota.spark"), opened(**quick) as kept:
         assert kept.trouble == f"no answer yet from {address}"
         kept.aim(at(1))
-        until(lambda: "not committed" in caplog.text)
+        until("trouble is logged", lambda: "not committed" in caplog.text)
         assert address in caplog.text
         assert "refused" in kept.trouble
         assert not kept.flush(0.1)
@@ -135,7 +133,7 @@ def test_a_group_with_members_is_left_alone_until_they_are_gone(
             while not member.assignment:
                 member.poll(0.1)
             kept.aim(at(5))
-            until(lambda: "the group has members" in caplog.text)
+            until("trouble is logged", lambda: "the group has members" in caplog.text)
             assert broker.committed("billing") != at(5)
             member.poll(0)
         assert kept.flush(20)
@@ -148,10 +146,10 @@ def test_what_is_refused_holds_nothing_else_up(
     gone = TopicPartition("gone", 0)
     with opened() as kept:
         kept.aim({**at(5), gone: 1})
-        until(lambda: "gone-0: there is no such partition" in caplog.text)
+        until("trouble is logged", lambda: "gone-0: there is no such partition" in caplog.text)
         assert not kept.flush(0.1)
         kept.aim({**at(6), gone: 1})
-        until(lambda: broker.committed("billing") == at(6))
+        until("what can be committed is", lambda: broker.committed("billing") == at(6))
         assert kept.pending == {gone: 1}
         assert caplog.text.count("gone-0") == 1
         broker.create_topic("gone", partitions=1)
@@ -219,15 +217,15 @@ def test_an_error_that_nobody_thought_of_is_logged_and_survived(
 def test_a_commit_that_is_carried_out_late_does_not_stay(
     broker: rota.Broker, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "DOUBT", 1.5)
+    monkeypatch.setattr(mirror, "DOUBT", 3.0)
     quick = {"default.api.timeout.ms": 400, "request.timeout.ms": 200}
     with opened(**quick) as kept:
         kept.aim(at(40))
         assert kept.flush(10)
         broker.delay("OffsetCommit", 1.0, times=1)
         kept.aim(at(50))
-        until(lambda: kept.pending == at(50))
+        until("the late one is heard of", lambda: kept.pending == at(50))
         kept.aim(at(40), anew=True)
         assert kept.flush(10)
-        until(lambda: broker.committed("billing") == at(50))  # the late one
-        until(lambda: broker.committed("billing") == at(40))
+        until("the late one is there", lambda: broker.committed("billing") == at(50))
+        until("the new aim is there", lambda: broker.committed("billing") == at(40))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.java.broker import Broker
+from tests.waiting import until
 
 WAIT = 30
 SETTINGS = {
@@ -47,7 +48,7 @@ class Shop:
 
     def delete(self, topic: str) -> None:
         done(self._admin.delete_topics([topic]))
-        until(lambda: topic not in self._admin.list_topics(timeout=WAIT).topics, "deletion")
+        until("deletion", lambda: topic not in self._admin.list_topics(timeout=WAIT).topics)
 
     def grow(self, topic: str, partitions: int) -> None:
         done(self._admin.create_partitions([NewPartitions(topic, partitions)]))
@@ -114,7 +115,7 @@ class Shop:
                 ],
             )
         # the last segment is never compacted, and is of the last round alone
-        until(lambda: self._cleaned(topic) >= 12, "compaction")
+        until("compaction", lambda: self._cleaned(topic) >= 12)
 
     def _cleaned(self, topic: str) -> int:
         lines = (self._data / "cleaner-offset-checkpoint").read_text().splitlines()[2:]
@@ -187,10 +188,3 @@ KINDS: list[dict[str, Any]] = [
 def done(futures: dict[Any, Future[Any]]) -> None:
     for each in futures.values():
         each.result(WAIT)
-
-
-def until(found: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + WAIT
-    while not found():
-        assert time.monotonic() < end, f"{what}: not within {WAIT} s"
-        time.sleep(0.05)
