@@ -140,6 +140,17 @@ def test_one_that_never_joined_has_nothing_to_give_up() -> None:
 # Commits that were not stored
 
 
+def test_a_synchronous_one_that_waits_says_so_once() -> None:
+    member = stable()
+    member.commit(1, at(t0_0=1), wait=1_000)
+    assert said(member.answer_commit(Code.UNKNOWN_TOPIC_OR_PARTITION)) == [
+        "commit is tried again until its time is over: commit of t0-0 refused with 3 "
+        "UNKNOWN_TOPIC_OR_PARTITION"
+    ]
+    member.pass_time(100)
+    assert not said(member.answer_commit(Code.UNKNOWN_TOPIC_OR_PARTITION))
+
+
 def test_at_the_end_the_true_reason_is_told() -> None:
     """Not that the member has left: it was not reached before."""
     member = stable(auto_commit=True)

@@ -320,12 +320,8 @@ class Commits:
     # Ends
 
     def _finish(self, commit: Commit, error: Exception | None) -> None:
-        now = self.outbox.now
-        passing = isinstance(error, RetriableCommitFailed)
-        if commit.kind is Kind.SYNC and passing and now < commit.waits_until:
-            commit.retry_at = now + self.session.delay(commit.failures)
-            commit.failures += 1
-            commit.error = error
+        if isinstance(error, RetriableCommitFailed) and self._has_time(commit):
+            self._try_later(commit, error)
             return
         self._active.remove(commit)
         commit.is_done, commit.error = True, error
@@ -338,7 +334,7 @@ class Commits:
                 self._completed.append(commit)
             case Kind.AUTOMATIC if error is not None:
                 self._note("automatic commit failed", error)
-                if passing:
+                if isinstance(error, RetriableCommitFailed):
                     self._start_interval(self.session.config.retry_backoff)
             case Kind.REVOCATION if error is not None:
                 self._note("commit before the revocation failed", error)
@@ -346,6 +342,16 @@ class Commits:
                 pass
             case _:
                 assert_never(commit.kind)
+
+    def _has_time(self, commit: Commit) -> bool:
+        return commit.kind is Kind.SYNC and self.outbox.now < commit.waits_until
+
+    def _try_later(self, commit: Commit, error: RetriableCommitFailed) -> None:
+        if commit.failures == 0:
+            self._note("commit is tried again until its time is over", error)
+        commit.retry_at = self.outbox.now + self.session.delay(commit.failures)
+        commit.failures += 1
+        commit.error = error
 
     def timer_fired(self) -> None:
         """A synchronous commit is to be tried again, or its time is over."""
