@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, Locator, Page
 
+from tests.waiting import until
+
 Scheme = Literal["light", "dark"]
 PATIENCE = 15_000
 """Milliseconds that something may take to come."""
@@ -48,6 +50,9 @@ _RAW = """(selector) => {
   }
   return [width, height, btoa(text)];
 }"""
+# two frames; then what the page does when there is time, which comes in the order of asking
+_DRAWN = """new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
+  () => requestIdleCallback(done, { timeout: 2000 }))))"""
 _PLACE = """(selector) => {
   const box = document.querySelector(selector).getBoundingClientRect();
   if (box.top < 0 || box.bottom > innerHeight) {
@@ -127,11 +132,20 @@ class Opened:
         self.at("#rebalances:not([aria-busy])").wait_for(state="attached")
         self.settle()
 
+    def back(self) -> None:
+        """Goes back to the list; the browser tells the page of it a moment after the click."""
+        self.at("#back").click()
+        self.at("#list").wait_for(state="visible")
+
+    def wait(self, expression: str, about: object = None) -> None:
+        """Waits until something is true in the page, which forbids the browser's own way to wait:
+        that evaluates text.
+        """
+        until(expression, lambda: self.page.evaluate(expression, about))
+
     def settle(self) -> None:
         """Waits until what was asked for is drawn."""
-        self.page.evaluate(
-            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        )
+        self.page.evaluate(_DRAWN)
 
     def shown(self) -> tuple[datetime, datetime]:
         """The time that the charts show."""

@@ -84,7 +84,7 @@ def opened(report: Opener, group: str) -> Opened:
     window = report("course")
     window.page.evaluate(_SPY)
     window.open(group)
-    window.page.wait_for_function("window.written.some(([id]) => id === 'lag')")
+    window.wait("window.written.some(([id]) => id === 'lag')")
     return window
 
 

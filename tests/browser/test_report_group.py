@@ -33,7 +33,7 @@ def test_a_group_is_told_with_its_advice_in_order(
     assert len(told["steps"]) > 1
     assert not window.at("#list").is_visible()
     assert window.page.title().startswith("orders-app")
-    window.at("#back").click()
+    window.back()
     assert window.at("#list").is_visible()
     assert not window.at("#group").is_visible()
 
@@ -49,9 +49,9 @@ def test_a_group_can_be_linked_to(report: Opener) -> None:
     window.at("#group").wait_for(state="visible")
     assert window.text("#group h2") == "audit"
     window.page.evaluate("location.hash = '#g=billing'")
-    window.page.wait_for_function("document.querySelector('#group h2').textContent === 'billing'")
+    window.wait("document.querySelector('#group h2').textContent === 'billing'")
     window.page.go_back()
-    window.page.wait_for_function("document.querySelector('#group h2').textContent === 'audit'")
+    window.wait("document.querySelector('#group h2').textContent === 'audit'")
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,7 @@ def test_a_link_to_a_group_that_is_not_there_shows_the_list_and_says_so(
     assert not window.at("#group").is_visible()
     assert len(window.rows()) == 6
     window.open("audit")
-    window.at("#back").click()
-    window.at("#list").wait_for(state="visible")
+    window.back()
     assert not window.at("#trouble").is_visible()
 
 
@@ -364,10 +363,10 @@ def test_the_wheel_alone_scrolls_the_page(report: Opener) -> None:
     window.at("#zoom-in").click()
     before, zoomed = window.page.evaluate("scrollY"), window.shown()
     _wheel(window, 200)
-    window.page.wait_for_function("(before) => scrollY > before", arg=before)
+    window.wait("(before) => scrollY > before", before)
     lower = window.page.evaluate("scrollY")
-    _wheel(window, -150)
-    window.page.wait_for_function("(lower) => scrollY < lower", arg=lower)
+    _wheel(window, -200)
+    window.wait("(lower) => scrollY < lower", lower)
     assert window.shown() == zoomed
 
 
@@ -409,7 +408,7 @@ def test_policies_that_followed_each_other_are_told_with_arrows(report: Opener) 
     assert window.text("#was-title").startswith("As it was, range → sticky: 13 rebalances")
     used = window.at("#policies th:has(.tag.in-use) bdi")
     assert used.all_text_contents() == ["range → sticky"]
-    window.at("#back").click()
+    window.back()
     window.open("settled")
     assert "should keep what it has (cooperative-sticky, eager)" in window.text("#no-would")
     assert window.text("#was-title").startswith("As it was, range → cooperative-sticky, eager: ")
@@ -470,7 +469,7 @@ def test_lag_is_drawn_in_seconds_or_it_is_said_why_not(report: Opener) -> None:
     assert "from commit to commit: the most was 43 min, 2026-11-15 06:40:35" in label
     box = window.box("#lag")
     assert "(sampled)" in window.pointed("#lag", (box["width"] / 2, box["height"] / 2))
-    window.at("#back").click()
+    window.back()
     window.open("quiet")
     assert not window.at("canvas#lag").is_visible()
     assert window.at("#no-lag").inner_text().startswith("No lag of this group is known")
@@ -522,7 +521,7 @@ def test_of_a_group_that_cannot_be_told_it_is_said_that_it_cannot(report: Opener
     assert window.at("#rebalances tbody tr").count() == 3
     cells = window.at("#rebalances tbody tr").first.locator("td").all_text_contents()
     assert cells[4:7] == ["unknown"] * 3
-    window.at("#back").click()
+    window.back()
     window.open("audit")
     assert window.at("canvas#was").is_visible()
     assert window.at("canvas#would").is_visible()

@@ -291,7 +291,7 @@ def test_a_thousand_groups_are_a_small_file_that_opens(
     for canvas in ("#was", "#would", "#moves", "#lag"):
         assert window.at(canvas).evaluate(_COLOURS) > 3
     window.at("#zoom-in").click()
-    window.at("#back").click()
+    window.back()
     assert len(window.rows()) == 50
 
 
@@ -314,5 +314,6 @@ def test_tables_without_rows_make_a_page_that_says_so(report: Opener) -> None:
     window.at("#search").fill("x")
     assert window.text("#found") == "0 of 0 groups"
     window.page.goto(f"{window.address}#g=orders")
+    window.at("#trouble").wait_for(state="visible")
     assert window.at("#list").is_visible()
     assert "does not have: orders." in window.text("#trouble")

@@ -17,8 +17,7 @@ def test_the_page_asks_for_nothing_but_itself(report: Opener) -> None:
     window = report()
     for group in window.rows():
         window.open(group)
-        window.at("#back").click()
-        window.page.wait_for_selector("#list", state="visible")
+        window.back()
     assert window.requests == [window.address]
 
 
@@ -102,8 +101,7 @@ def test_a_hostile_group_is_linked_to_by_its_name(name: str, report: Opener) -> 
     window.page.goto(f"{window.address}#g={encoded}")
     window.at("#group").wait_for(state="visible")
     assert window.text("#group h2") == name
-    window.at("#back").click()
-    window.at("#list").wait_for(state="visible")
+    window.back()
     place = window.rows().index(name)
     link = window.at("#groups tbody tr").nth(place).locator("a").get_attribute("href")
     assert link == f"#g={encoded}"

@@ -75,7 +75,7 @@ def test_a_name_that_cannot_be_seen_can_be_clicked(report: Opener) -> None:
         window.open(name)
         assert window.text("#group h2") == shown
         assert window.page.title().startswith(shown)
-        window.at("#back").click()
+        window.back()
 
 
 def test_members_are_paged_by_fifty(report: Opener) -> None:
@@ -124,7 +124,7 @@ def test_the_legend_has_every_cause_of_both_charts(report: Opener) -> None:
         window.open(group)
         causes = {text[2:].strip() for text in window.at("#causes li").all_text_contents()}
         assert causes == _causes(window, "#was") | _causes(window, "#would")
-        window.at("#back").click()
+        window.back()
 
 
 def _causes(window: Opened, canvas: str) -> set[str]:
