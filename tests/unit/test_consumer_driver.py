@@ -390,7 +390,7 @@ def test_but_not_for_ever(broker: Broker) -> None:
     with application(broker) as app:
         broker.fail("OffsetFetch", "UNSTABLE_OFFSET_COMMIT", times=None)
         with pytest.raises(TimedOut, match="88 UNSTABLE_OFFSET_COMMIT"):
-            committed(app, timeout=0.3)
+            committed(app, timeout=1.5)
 
 
 def test_a_question_does_not_wait_for_the_join_of_others(broker: Broker) -> None:

@@ -200,7 +200,7 @@ def test_settings_of_consumers_in_the_file_do_no_harm() -> None:
 
 def test_a_broker_that_dies_in_between_is_named(broker: rota.Broker) -> None:
     broker.lose_answer("ListOffsets", times=None)
-    found = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}, timeout=0.5)
+    found = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}, timeout=1.5)
     with pytest.raises(Unreachable, match=broker.bootstrap_servers):
         look(found)
 
