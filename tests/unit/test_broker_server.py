@@ -356,14 +356,14 @@ def test_a_request_that_dribbles_is_given_up_and_a_slow_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rota.broker.intake.STALLED", 0.1)
-    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 0.5)
+    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 1.5)
     monkeypatch.setattr("rota.broker.intake.PACE", 1_000)
     with serving() as server, server.connect() as dribbling, server.connect() as slow:
         whole = framed(b"=" * 40_000)
         for client in (dribbling, slow):
             client.sendall(whole[:1_000])
-        for at in range(1_000, len(whole), 2_000):  # 2 s, four times what a pause may last
-            slow.sendall(whole[at : at + 2_000])
+        for at in range(1_000, len(whole), 1_000):  # 4 s, more than twice what a pause may last
+            slow.sendall(whole[at : at + 1_000])
             with suppress(OSError):
                 dribbling.sendall(whole[at : at + 10])
             time.sleep(0.1)
