@@ -79,9 +79,10 @@ def ran(spark: SparkSession, evidence: Evidence, out: Path, options: Options | N
 
 
 def rows(out: Path, table: Table) -> list[Row]:
-    """A table's rows, in the order of its key."""
+    """A table's rows, in the order of its key; of one round, whatever follows while it is read."""
     names = [column.name for column in table.columns]
-    found: list[Row] = parquet.read_table(out / table.name).select(names).to_pylist()
+    folder = (out / table.name).resolve()
+    found: list[Row] = parquet.read_table(folder).select(names).to_pylist()
     return sorted(found, key=lambda row: [str(row[name]) for name in table.key] + [repr(row)])
 
 
