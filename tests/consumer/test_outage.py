@@ -34,6 +34,7 @@ def test_a_group_goes_on_when_the_broker_is_back(scene: Scene) -> None:
     group.write()
     group.finish()
     group.settle()
+    assert [len(member.owned) > 0 for member in group.members.values()] == [True] * 4
     group.judge()
 
 

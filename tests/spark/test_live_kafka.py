@@ -301,11 +301,10 @@ def test_a_topic_that_may_not_be_described_is_left_out(
     denied("orders", AclOperation.DESCRIBE)
     wanted = Plan(times={TopicPartition("orders", 0): [1]})
 
-    def refused() -> bool:
-        looked = lookup.look_up(scene.cluster, wanted)
-        return looked.skipped == {"without permission to describe them": ["orders"]}
-
-    until("the rule is known to the broker", refused)
+    skipped = until(
+        "the rule is known to the broker", lambda: lookup.look_up(scene.cluster, wanted).skipped
+    )
+    assert skipped == {"without permission to describe them": ["orders"]}
 
 
 def test_a_journal_that_may_not_be_read(
@@ -313,14 +312,15 @@ def test_a_journal_that_may_not_be_read(
 ) -> None:
     denied("__consumer_offsets", AclOperation.READ)
 
-    def refused() -> bool:
+    def refused() -> str:
         try:
             look(scene.cluster)
         except Unreachable as error:
-            return "Describe and Read on topic __consumer_offsets" in str(error)
-        return False
+            return str(error)
+        return ""
 
-    until("the rule is known to the broker", refused)
+    said = until("the rule is known to the broker", refused)
+    assert "Describe and Read on topic __consumer_offsets" in said
 
 
 def test_its_folders_give_the_same_tables(
