@@ -1,10 +1,10 @@
-# Two commands do everything: `make run` and `make test`. Both set up what they need in .venv.
+# `make run` and `make test` are the two to know. Every target sets up what it needs in .venv.
 SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup run test computing waiting lint bench docs screenshots dist nightly clean
+.PHONY: help setup run test quick check rest lint bench docs screenshots dist nightly clean
 
 help:            ## what there is
 	@grep -hE '^[a-z]+: .*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,18 +22,21 @@ $(READY): pyproject.toml
 run: $(READY)    ## the main job on a simulated day: `rota run --demo`, report and tables in rota-demo/
 	@$(BIN)/rota run --demo
 
-# What computes and what mostly waits for brokers, at once; each line says whose it is.
-COMPUTING := tests/properties tests/replay tests/simulation tests/spark
-SAID = | (trap '' INT; sed -u 's/^/$(1): /')
+# Tests that share a broker or a Spark stay in one worker (--dist loadgroup); the others go where
+# there is room. What waits for brokers needs little of a core, so the rest has one worker more.
+PYTEST = $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
+STARTED := $(shell date +%s)
 
-test: lint       ## lint, types, layers and every test but the nightly ones
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going computing waiting
+test: $(READY)   ## lint, types, layers and the quick tests of everything: minutes
+	@ROTA_TEST_STARTED=$(STARTED) $(MAKE) --no-print-directory --jobs=2 --keep-going lint quick
 
-computing: $(READY)
-	@set -o pipefail; $(BIN)/python -m pytest $(COMPUTING) 2>&1 $(call SAID,computing)
+quick: $(READY)
+	@$(PYTEST) -n 2 -m 'not check and not nightly'
 
-waiting: $(READY)
-	@set -o pipefail; $(BIN)/python -m pytest tests $(COMPUTING:%=--ignore=%) 2>&1 $(call SAID,waiting)
+check: test rest ## `make test`, then all other tests but the nightly ones: before a merge
+
+rest: $(READY)   ## what `make check` has and `make test` has not
+	@$(PYTEST) -n 3 -m 'check and not nightly'
 
 lint: $(READY)   ## ruff, mypy strict, import-linter
 	@$(BIN)/ruff check --quiet

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from tests.java import broker as java_broker
-from tests.java.launcher import Unavailable
+from tests.support.java import broker as java_broker
+from tests.support.java.launcher import Unavailable
 
 from bench.peer import KAFKA
 from bench.run import Run

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.java import broker, launcher
+from tests.support.java import broker, launcher
 
 from bench.limit import LIMITS
 from bench.measure import Taken, best, peak_memory

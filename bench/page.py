@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from playwright.sync_api import Browser, Page
-from tests.browser.chromium import Unavailable, chromium
-from tests.gold_tables import large
+from tests.support.chromium import Unavailable, chromium
+from tests.support.gold_tables import large
 
 from bench.limit import LIMITS, Limit, shown
 from bench.measure import Taken

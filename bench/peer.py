@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.java import broker, launcher
-from tests.spark.beside.environment import PYSPARK
+from tests.support.java import broker, launcher
+from tests.system.spark.beside.environment import PYSPARK
 
 from bench.measure import Taken
 

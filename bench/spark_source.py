@@ -19,9 +19,9 @@ from statistics import median
 from typing import Any
 
 from confluent_kafka import Producer
-from tests.java.launcher import Unavailable
-from tests.spark.beside.environment import jars as own_jars
-from tests.spark.beside.environment import python as own_python
+from tests.support.java.launcher import Unavailable
+from tests.system.spark.beside.environment import jars as own_jars
+from tests.system.spark.beside.environment import python as own_python
 
 from bench.contestant import Contestant, environment, kafka, rota
 from bench.limit import LIMITS

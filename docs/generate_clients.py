@@ -1,7 +1,7 @@
-"""Writes clients.md out of the matrix in tests/interop and what a run of it found: ``make docs``.
+"""Writes clients.md from the matrix in tests/system/interop and what its last run found: ``make docs``.
 
-A run of the whole matrix (``pytest tests/interop/test_clients.py``) leaves ``out/clients.json``,
-which is taken over into ``docs/clients.json``; the page is made of that.
+A run of the whole matrix (``pytest tests/system/interop/test_clients.py``) leaves
+``out/clients.json``, which is taken over into ``docs/clients.json``; the page is made of that.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.interop.client import CLIENTS
-from tests.interop.matrix import SECTIONS, reason_against
-from tests.interop.record import PLACE
+from tests.support.clients.registry import CLIENTS
+from tests.system.interop.matrix import SECTIONS, reason_against
+from tests.system.interop.record import PLACE
 
 PAGE = Path(__file__).with_name("clients.md")
 FOUND = Path(__file__).with_name("clients.json")
@@ -22,7 +22,7 @@ FOUND = Path(__file__).with_name("clients.json")
 INTRO = """\
 # Clients that were tried against the broker
 
-<!-- Made by `make docs` from tests/interop and docs/clients.json. Do not edit. -->
+<!-- Made by `make docs` from tests/system/interop and docs/clients.json. Do not edit. -->
 
 Every cell is a test that runs at `make test`: the client as it is published, in a process of its
 own, with its settings left alone but for what a case is about (a codec, a strategy, a password) and

@@ -1,7 +1,7 @@
 """Makes the pictures of the report and the demo's output in README.md: ``make screenshots``.
 
 ``rota run --demo`` runs in a folder of its own; what it prints stands between the marks in the
-README, and its report is opened in a Chromium (:mod:`tests.browser.chromium`).
+README, and its report is opened in a Chromium (:mod:`tests.support.chromium`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page
-from tests.browser.chromium import chromium
+from tests.support.chromium import chromium
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"

@@ -2,7 +2,7 @@
 //
 // Usage: franzbench FILE sticky|range|roundrobin|leader LIMIT BUDGET
 //
-// Prints the same lines as tests/java/AssignBench.java. The public API has no call for the placement
+// Prints the same lines as tests/support/java/AssignBench.java. The public API has no call for the placement
 // alone: subscriptions are parsed before the clock starts, but the eager sticky balancer reads
 // ownership from user data within the call, and every balancer builds the map of its plan. (The
 // cooperative one has ownership parsed before, yet is slower: it takes away what moves at the end.)

@@ -1,0 +1,320 @@
+"""``rota consume``, through the command line: where it starts and ends, what it prints, and what
+the group knows afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+import rota
+from rota.cli import reading
+from rota.cli.main import main
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+Capture = pytest.CaptureFixture[bytes]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[rota.Broker]:
+    with rota.Broker() as one:
+        one.create_topic("orders", partitions=3)
+        for number in range(3):
+            for value in range(4):
+                one.produce(
+                    "orders",
+                    f"{number}:{value}",
+                    key=str(number),
+                    partition=number,
+                    timestamp=value,
+                )
+        yield one
+
+
+class Ran:
+    """What a command printed, and its exit code."""
+
+    def __init__(self, code: int, out: bytes, err: bytes) -> None:
+        self.code, self.out, self.said = code, out, err.decode()
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.decode().splitlines()
+
+
+@pytest.fixture
+def consume(broker: rota.Broker, capsysbinary: Capture) -> Run:
+    return Run(broker, capsysbinary)
+
+
+class Run:
+    """Runs the command in this process."""
+
+    def __init__(self, broker: rota.Broker, capture: Capture) -> None:
+        self.broker, self.capture = broker, capture
+
+    def __call__(self, *arguments: str, servers: str | None = None) -> Ran:
+        try:
+            code = main(
+                [
+                    *("consume", *arguments),
+                    *("--bootstrap-servers", servers or self.broker.bootstrap_servers),
+                ]
+            )
+        except SystemExit as ended:
+            code = int(str(ended.code))
+        out, err = self.capture.readouterr()
+        return Ran(code, out, err)
+
+
+def test_all_there_is(consume: Run) -> None:
+    ran = consume("--topic", "orders", "--from-beginning", "--to-end")
+    assert ran.code == 0
+    assert sorted(ran.lines) == [f"{p}:{v}" for p in range(3) for v in range(4)]
+    assert ran.said == "rota: 12 records\n"
+    assert consume.broker.groups == {}
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--partition", "1", "--offset", "earliest"], ["1:0", "1:1", "1:2", "1:3"]),
+        (["--partition", "1", "--offset", "3"], ["1:3"]),
+        (["--partition", "1", "--offset", "4"], []),
+        (["--partition", "0,2", "--offset", "-1"], ["0:3", "2:3"]),
+        (["--partition", "0-1", "--offset", "@2"], ["0:2", "0:3", "1:2", "1:3"]),
+        (["--partition", "1", "--offset", "@1970-01-01T00:00:00.003Z"], ["1:3"]),
+        (["--partition", "1", "--offset", "@2020-01-01"], []),
+        (["--partition", "1", "--offset", "-99"], ["1:0", "1:1", "1:2", "1:3"]),
+        (["--offset", "latest"], []),
+        ([], []),
+        (["--partition", "2", "--offset", "1", "--max-messages", "2"], ["2:1", "2:2"]),
+    ],
+)
+def test_where_to_start(consume: Run, flags: list[str], expected: list[str]) -> None:
+    ran = consume("--topic", "orders", "--to-end", "--quiet", *flags)
+    assert (ran.code, sorted(ran.lines), ran.said) == (0, expected, "")
+
+
+def test_an_end_by_time(consume: Run) -> None:
+    ran = consume("--topic", "orders", "--from-beginning", "--timeout", "0.3", "--quiet")
+    assert (ran.code, len(ran.lines)) == (0, 12)
+
+
+def test_what_a_line_shows(consume: Run) -> None:
+    one = ("--topic", "orders", "--partition", "1", "--offset", "2", "--max-messages", "1")
+    every = ("--print-key", "--print-place", "--print-time", "--print-headers")
+    assert consume(*one, *every, "--separator", "|").lines == [
+        "CreateTime:2|orders-1@2|NO_HEADERS|1|1:2"
+    ]
+    assert consume(*one, "--print-key").lines == ["1\t1:2"]
+
+
+def test_json_lines(consume: Run) -> None:
+    consume.broker.produce("odd", b"\xff", key=None, headers=[("h", b"\xfe")], timestamp=9)
+    ran = consume("--topic", "odd", "--from-beginning", "--to-end", "--json")
+    assert [json.loads(line) for line in ran.lines] == [
+        {
+            "topic": "odd",
+            "partition": 0,
+            "offset": 0,
+            "timestamp": 9,
+            "timestamp_type": "CreateTime",
+            "key": None,
+            "value_base64": "/w==",
+            "headers": [{"name": "h", "value_base64": "/g=="}],
+        }
+    ]
+
+
+def test_deserializers_are_honoured(consume: Run) -> None:
+    consume.broker.produce("numbers", (7).to_bytes(8))
+    deserializer = "value.deserializer=org.apache.kafka.common.serialization.LongDeserializer"
+    ran = consume("--topic", "numbers", "--from-beginning", "--to-end", "--config", deserializer)
+    assert ran.lines == ["7"]
+
+
+def test_a_group_goes_on_behind_what_was_printed(consume: Run) -> None:
+    group = ("--topic", "orders", "--group", "billing", "--from-beginning", "--quiet")
+    first = consume(*group, "--max-messages", "5")
+    assert (first.code, len(first.lines), first.said) == (0, 5, "")
+    assert sum(consume.broker.committed("billing").values()) == 5
+    assert consume.broker.groups["billing"] == "Empty"
+    rest = consume(*group, "--timeout", "0.5", "--strategy", "cooperative-sticky")
+    assert sorted(first.lines + rest.lines) == [f"{p}:{v}" for p in range(3) for v in range(4)]
+    assert sum(consume.broker.committed("billing").values()) == 12
+
+
+def test_a_group_of_a_pattern_and_of_the_file(consume: Run, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("group.id=from-file\nauto.offset.reset=earliest\nenable.metrics.push=true\n")
+    ran = consume("--pattern", "ord.*", "--command-config", str(file), "--max-messages", "12")
+    assert (ran.code, len(ran.lines)) == (0, 12)
+    assert "rota: enable.metrics.push: without effect: Rota pushes no metrics" in ran.said
+    assert "rota: assigned: orders 0,1,2" in ran.said
+    assert sum(consume.broker.committed("from-file").values()) == 12
+
+
+def test_a_group_commits_nothing_if_it_shall_not(consume: Run) -> None:
+    ran = consume(
+        *("--topic", "orders", "--group", "looking", "--from-beginning", "--max-messages", "3"),
+        *("--config", "enable.auto.commit=false"),
+    )
+    assert len(ran.lines) == 3
+    assert consume.broker.committed("looking") == {}
+
+
+def test_a_group_does_not_come_back_to_what_it_has_skipped(consume: Run) -> None:
+    consume.broker.produce("half", "1", "{")
+    group = ("--topic", "half", "--group", "skipping", "--from-beginning", "--timeout", "0.3")
+    flags = ("--config", "value.deserializer=json", "--skip-undecodable")
+    assert consume(*group, *flags).lines == ["1"]
+    assert list(consume.broker.committed("skipping").values()) == [2]
+
+
+def test_undecodable_records_are_named_and_may_be_skipped(consume: Run) -> None:
+    for value in ("1", "{", "3", "nope", "5"):
+        consume.broker.produce("doubtful", value)
+    flags = ("--topic", "doubtful", "--from-beginning", "--to-end")
+    ran = consume(*flags, "--config", "value.deserializer=json")
+    assert (ran.code, ran.lines) == (4, ["1"])
+    assert "rota: doubtful-0 at offset 1: " in ran.said
+    ran = consume(*flags, "--config", "value.deserializer=json", "--skip-undecodable")
+    assert (ran.code, ran.lines) == (0, ["1", "3", "5"])
+    first, second, end = ran.said.splitlines()
+    assert first.startswith("rota: skipped: doubtful-0 at offset 1: ")
+    assert second.startswith("rota: skipped: doubtful-0 at offset 3: ")
+    assert end == "rota: 3 records, 2 skipped"
+
+
+def test_a_group_commits_what_was_printed_before_an_undecodable_record(consume: Run) -> None:
+    for value in ("1", "2", "{"):
+        consume.broker.produce("damaged", value)
+    group = ("--topic", "damaged", "--group", "careful", "--from-beginning")
+    ran = consume(*group, "--config", "value.deserializer=json", "--timeout", "5")
+    assert (ran.code, ran.lines) == (4, ["1", "2"])
+    assert list(consume.broker.committed("careful").values()) == [2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "says"),
+    [
+        (["--topic", "order"], 4, "there is no topic 'order'; did you mean orders?"),
+        (["--topic", "orders", "--partition", "3"], 4, "orders has partitions 0 to 2"),
+        (["--topic", "orders", "--offset", "9"], 4, "orders-0 has offsets from 0 up to 4"),
+        (["--topic", "orders", "--config", "group.ids=x"], 4, "did you mean group.id"),
+        (["--topic", "orders", "--command-config", "none"], 3, "none cannot be read"),
+        ([], 2, "--topic is needed"),
+        (["--topic", "a", "--pattern", "b"], 2, "--topic is needed, or --pattern"),
+        (["--topic", "a,"], 4, "the name of a topic is empty"),
+        (["--topic", "a", "--group", "g", "--offset", "1"], 2, "--offset is for reading without"),
+        (["--topic", "a", "--group", "g", "--to-end"], 2, "--to-end is for reading without"),
+        (["--topic", "a", "--strategy", "range"], 2, "--strategy needs a group"),
+        (["--pattern", "a"], 2, "--pattern needs a group"),
+        (["--topic", "a", "--json", "--print-key"], 2, "--json has all of a record"),
+        (["--topic", "a", "--offset", "soon"], 2, "'soon' is not earliest"),
+        (["--topic", "a", "--offset", "@soon"], 2, "neither a time"),
+        (["--topic", "a", "--offset", "1", "--from-beginning"], 2, "give one of them"),
+        (["--topic", "a", "--partition", "x"], 2, "'x' is not a list such as 0,3-5"),
+        (["--topic", "a", "--max-messages", "0"], 2, "'0' is not a number from 1 on"),
+        (["--topic", "a", "--timeout", "-1"], 2, "is not a number of seconds"),
+        (["--topic", "a", "--config", "x"], 2, "not KEY=VALUE"),
+        (["--topic", "a", "--group", "g", "--strategy", "rang"], 4, "did you mean 'range'"),
+    ],
+)
+def test_what_is_wrong_is_named(consume: Run, flags: list[str], code: int, says: str) -> None:
+    ran = consume(*flags)
+    assert (ran.code, ran.out) == (code, b"")
+    assert says in ran.said
+
+
+def test_a_class_of_the_folder_the_command_is_run_in(
+    consume: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shouting.py").write_text("def loud(data):\n    return data.decode() + '!'\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    loud = ("--config", "value.deserializer=shouting:loud")
+    ran = consume("--topic", "orders", "--partition", "1", "--offset", "3", "--to-end", *loud)
+    assert (ran.code, ran.lines) == (0, ["1:3!"])
+
+
+def test_who_waits_for_new_records_is_told_so(consume: Run) -> None:
+    ran = consume("--topic", "orders", "--timeout", "0")
+    assert "only what is written from now on is read; --from-beginning reads all" in ran.said
+    assert "from now on" not in consume("--topic", "orders", "--timeout", "0", "--quiet").said
+
+
+def test_servers_must_be_named(capsysbinary: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["consume", "--topic", "a"])
+    assert b"--bootstrap-servers HOST:PORT is needed" in capsysbinary.readouterr().err
+
+
+def test_an_address_without_a_broker_is_named(
+    consume: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "CONNECT", 0.5)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ran = consume("--topic", "orders", servers=address)
+    assert ran.code == 3
+    first, second = ran.said.splitlines()
+    assert first == "rota: no broker has answered yet; it is tried for 0.5 s"
+    assert second.startswith(f"rota: {address} of bootstrap.servers: the connection is refused")
+
+
+def test_log_in_over_tls(tmp_path: Path, capsysbinary: Capture) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    certificate = tmp_path / "cert.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
+    settings = tmp_path / "client.properties"
+    settings.write_text(
+        "security.protocol=SASL_SSL\n"
+        "sasl.mechanism=SCRAM-SHA-512\n"
+        f'sasl.jaas.config={SCRAM} required username="ann" \\\n  password="se;cret";\n'
+        "ssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={tmp_path / 'ca.pem'}\n"
+    )
+    with rota.Broker(users={"ann": "se;cret"}, tls=str(certificate)) as broker:
+        broker.produce("orders", "paid")
+        flags = ["--topic", "orders", "--from-beginning", "--to-end"]
+        where = ["--bootstrap-servers", broker.bootstrap_servers]
+        code = main(["consume", *flags, *where, "--command-config", str(settings)])
+        assert (code, capsysbinary.readouterr().out) == (0, b"paid\n")
+        settings.write_text(settings.read_text().replace("se;cret", "guess"))
+        code = main(["consume", *flags, *where, "--command-config", str(settings)])
+        printed, said = capsysbinary.readouterr()
+        assert (code, printed) == (4, b"")
+        assert b"guess" not in said
+
+
+def test_it_ends_although_nobody_stores_the_last_offsets(
+    capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LAST", 0.5)
+    with rota.Broker() as broker:
+        broker.produce("orders", "paid")
+        broker.fail("OffsetCommit", "COORDINATOR_NOT_AVAILABLE", times=10_000)
+        run = Run(broker, capsysbinary)
+        ran = run("--topic", "orders", "--group", "g", "--from-beginning", "--max-messages", "1")
+        assert (ran.code, ran.lines) == (3, ["paid"])
+        assert "COORDINATOR_NOT_AVAILABLE" in ran.said
+        assert broker.groups["g"] == "Empty"
+
+
+def test_a_timeout_does_not_count_while_the_group_forms(capsysbinary: Capture) -> None:
+    with rota.Broker(config={"group.initial.rebalance.delay.ms": 1_000}) as broker:
+        broker.produce("orders", "paid")
+        flags = ["--topic", "orders", "--group", "g", "--from-beginning", "--timeout", "0.2"]
+        where = ["--bootstrap-servers", broker.bootstrap_servers]
+        assert main(["consume", *flags, *where]) == 0
+    assert capsysbinary.readouterr().out == b"paid\n"

@@ -1,0 +1,221 @@
+"""``rota plan --group``: a group that runs, and what would become of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rota
+from rota.cli.main import main
+from rota.model.topic import Partitions
+from tests.support.live_group import WAITING, Seat, commit, seat
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def broker() -> Iterator[rota.Broker]:
+    with rota.Broker(config=WAITING) as running:
+        running.create_topic("orders", 6)
+        running.create_topic("payments", 2)
+        yield running
+
+
+@pytest.fixture
+def plan(broker: rota.Broker, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        try:
+            code = main(["plan", *arguments, "--bootstrap-servers", broker.bootstrap_servers])
+        except SystemExit as stopped:
+            code = int(stopped.code or 0)
+        printed = capsys.readouterr()
+        return int(code), printed.out, printed.err
+
+    return run
+
+
+def read(run: Run, *arguments: str) -> dict[str, Any]:
+    code, out, err = run(*arguments, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert isinstance(found, dict)
+    return found
+
+
+def two(broker: rota.Broker, strategy: str) -> list[str]:
+    """A group that has settled badly: the second has two partitions, the first four."""
+    return seat(
+        broker,
+        "billing",
+        [
+            Seat(name="one", gets={"orders": [0, 1, 2, 3]}),
+            Seat(name="two", gets={"orders": [4, 5]}, owned=Partitions.of({"orders": [5]})),
+        ],
+        strategy=strategy,
+    )
+
+
+def test_what_is_assigned_counts_as_owned(broker: rota.Broker, plan: Run) -> None:
+    one, other = two(broker, "cooperative-sticky")
+    found = read(plan, "--group", "billing")
+    assert (found["group"], found["strategy"]) == ("billing", "cooperative-sticky")
+    assert found["protocol"] == "cooperative"
+    assert found["names"] == {one: one[:12], other: other[:12]}
+    assert found["target_loads"] == {one: 3, other: 3}
+    assert found["moved"] == found["moved_min"] == 1
+    assert [(each["from"], each["to"]) for each in found["moves"]] == [(one, other)]
+
+
+def test_the_groups_own_strategy_is_the_default(broker: rota.Broker, plan: Run) -> None:
+    two(broker, "roundrobin")
+    assert read(plan, "--group", "billing")["strategy"] == "roundrobin"
+    assert read(plan, "--group", "billing", "--strategy", "sticky")["strategy"] == "sticky"
+
+
+def test_members_join_and_leave(broker: rota.Broker, plan: Run) -> None:
+    one, other = two(broker, "sticky")
+    joined = read(plan, "--group", "billing", "--add", "1")
+    assert sorted(joined["target_loads"].values()) == [2, 2, 2]
+    assert joined["moved"] == 2
+    for name in (one, one[:12], "one"):
+        left = read(plan, "--group", "billing", "--remove", name)
+        assert left["loads"] == {other: 6}
+        assert left["orphaned"] == 4
+
+
+def test_a_static_member_goes_by_its_static_id(broker: rota.Broker, plan: Run) -> None:
+    first, _ = seat(
+        broker,
+        "billing",
+        [
+            Seat(name="app", gets={"orders": [0, 1, 2]}, static_id="a"),
+            Seat(name="app", gets={"orders": [3, 4, 5]}, static_id="b"),
+        ],
+    )
+    found = read(plan, "--group", "billing", "--remove", "b")
+    assert found["loads"] == {first: 6}
+    _, out, _ = plan("--group", "billing")
+    assert [line.split()[0] for line in out.splitlines()[3:5]] == ["a", "b"]
+    code, _, err = plan("--group", "billing", "--remove", "app")
+    assert code == 4
+    assert "--remove 'app': several members are called so: a, b" in err
+    code, _, err = plan("--group", "billing", "--remove", "c")
+    assert code == 4
+    assert "no such member; members are a, b" in err
+
+
+def test_partitions_are_added_and_moves_limited(broker: rota.Broker, plan: Run) -> None:
+    two(broker, "sticky")
+    found = read(plan, "--group", "billing", "--partitions", "orders=8")
+    assert sorted(found["loads"].values()) == [4, 4]
+    assert found["moved"] == 0
+    code, _, err = plan("--group", "billing", "--max-moves", "0")
+    assert code == 1
+    assert "1 partitions move, more than --max-moves 0" in err
+
+
+def test_racks_are_read(broker: rota.Broker, plan: Run) -> None:
+    seat(broker, "billing", [Seat(name="a", gets={"orders": [0]}, rack="r1")])
+    found = read(plan, "--group", "billing", "--strategy", "range")
+    assert sum(found["loads"].values()) == 6
+
+
+def test_strategies_side_by_side(broker: rota.Broker, plan: Run) -> None:
+    two(broker, "range")
+    code, out, _ = plan("--group", "billing", "--add", "1", "--compare")
+    assert code == 0
+    assert "best here: cooperative-sticky" in out
+
+
+def test_where_a_new_member_comes_in_the_order_is_chance(broker: rota.Broker, plan: Run) -> None:
+    two(broker, "range")
+    (note,) = read(plan, "--group", "billing", "--add", "1")["notes"]
+    assert note.startswith("range goes by the order of member ids")
+    assert f"note: {note}" in plan("--group", "billing", "--add", "1")[1]
+    assert read(plan, "--group", "billing")["notes"] == []
+
+
+def test_a_topic_that_is_gone_is_left_out(broker: rota.Broker, plan: Run) -> None:
+    seat(broker, "billing", [Seat(name="a", topics=("orders", "gone"), gets={"orders": [0]})])
+    assert read(plan, "--group", "billing")["skipped_topics"] == ["gone"]
+
+
+@pytest.mark.parametrize(
+    ("seats", "kind", "strategy", "said"),
+    [
+        ([Seat(name="w")], "connect", "sessioned", "is a group of connect workers"),
+        ([Seat(name="w")], "consumer", "stream", "'stream', which Rota does not know; --strategy"),
+        ([Seat(name="w", told=b"\0")], "consumer", "range", "says cannot be read"),
+    ],
+)
+def test_groups_that_cannot_be_planned(
+    broker: rota.Broker, plan: Run, seats: list[Seat], kind: str, strategy: str, said: str
+) -> None:
+    seat(broker, "odd", seats, protocol_type=kind, strategy=strategy)
+    code, out, err = plan("--group", "odd")
+    assert (code, out) == (4, "")
+    assert said in err
+
+
+def test_an_empty_group(broker: rota.Broker, plan: Run) -> None:
+    commit(broker, "idle", {("orders", 0): 0})
+    code, out, err = plan("--group", "idle")
+    assert (code, out) == (4, "")
+    assert "group 'idle' is empty: there is nothing to plan; --add 3 tells" in err
+
+
+def test_members_join_a_group_that_is_empty(broker: rota.Broker, plan: Run) -> None:
+    commit(broker, "idle", {("orders", 0): 0})
+    found = read(plan, "--group", "idle", "--add", "3")
+    assert (found["strategy"], found["moved"]) == ("range", 0)
+    assert found["loads"] == {"new-1": 2, "new-2": 2, "new-3": 2}
+    assert found["notes"] == [
+        "the group is empty: new members are taken to read what it did, orders"
+    ]
+    found = read(plan, "--group", "idle", "--member", "a=orders", "--strategy", "sticky")
+    assert found["loads"] == {"a": 6}
+    _, out, _ = plan("--group", "idle", "--add", "2", "--compare")
+    assert "best here" in out
+    code, _, err = plan("--group", "idle", "--add", "2", "--remove", "x")
+    assert code == 4
+    assert "--remove 'x': no such member; the group is empty" in err
+
+
+def test_an_empty_group_whose_topics_are_gone(broker: rota.Broker, plan: Run) -> None:
+    seat(broker, "old", [Seat(name="a")])
+    broker.expire("a")
+    code, out, err = plan("--group", "old", "--add", "1")
+    assert (code, out) == (4, "")
+    assert "is empty, and there is none of the topics that it has committed" in err
+
+
+def test_an_unknown_group(broker: rota.Broker, plan: Run) -> None:
+    two(broker, "range")
+    code, out, err = plan("--group", "biling")
+    assert (code, out) == (4, "")
+    assert "there is no group 'biling'; did you mean 'billing'?" in err
+
+
+def test_a_rebalance_is_waited_for_but_not_for_ever(broker: rota.Broker, plan: Run) -> None:
+    seat(broker, "billing", [Seat(name="a"), Seat(name="b")], synced=False)
+    code, out, err = plan("--group", "billing", "--timeout", "0.5")
+    assert (code, out) == (3, "")
+    assert "has been rebalancing for 0.5 s (CompletingRebalance)" in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--group", "g", "case.json"), "goes with no case file"),
+        (("--group", "g", "--members", "2"), "goes with no case file and no --members"),
+        (("--group", "g", "--from", "range"), "not for --group"),
+        (("--partitions", "t=1", "--members", "1"), "are for --group NAME"),
+    ],
+)
+def test_flags_that_do_not_go_together(plan: Run, flags: tuple[str, ...], said: str) -> None:
+    code, out, err = plan(*flags)
+    assert (code, out) == (2, "")
+    assert said in err

@@ -1,0 +1,758 @@
+"""``rota report``, and what ``rota run`` ends with: the page, and the story in 80 columns."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import re
+import sys
+import threading
+import webbrowser
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from rota.cli.main import main
+from rota.cli.paragraph import WIDTH, cut, wrapped
+from rota.report import output
+from rota.report.moment import moment
+from rota.tables import ADVICE
+
+pytest.importorskip("pyarrow")
+
+from tests.support.gold_tables import HOSTILE, SCRIPT, Run, changing, hostile, large, nothing, small
+
+Told = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Told:
+    """Runs ``rota report``: the exit code, and what it prints, however slow the machine is."""
+    monkeypatch.setattr("rota.cli.progress.SOON", 600.0)
+
+    def run(*words: object) -> tuple[int, str, str]:
+        try:
+            code = main(["report", *map(str, words)])
+        except SystemExit as usage:
+            code = int(usage.code or 0)
+        printed = capsys.readouterr()
+        return int(code), printed.out, printed.err
+
+    return run
+
+
+def last_line(text: str) -> str:
+    return text.strip().splitlines()[-1]
+
+
+CLASSES = "org.apache.kafka.clients.consumer"
+COOPERATIVE = f"partition.assignment.strategy={CLASSES}.CooperativeStickyAssignor"
+BOTH = f"{COOPERATIVE},{CLASSES}.RangeAssignor"
+"""Settings are not broken, however wide: somebody will copy them."""
+SUMMARY = f"""\
+DEMO: a simulated day, no cluster of anybody's
+
+orders-app: 28 rebalances in 6 h, 8 of them one rolling deploy of 4 members; 380
+partitions stopped, 131 moved though 54 had to. Use cooperative-sticky and
+static membership with a session timeout of 45s: 2 rebalances instead of 28, 3
+stopped instead of 380, 3 moved instead of 131. Most lag: 43 min, orders-0 at
+2026-11-15 06:40:35Z, 41 min after a rebalance. The change works for the clients
+seen: Java.
+  1. Give every process group.instance.id=ID (the Java client 2.3 or newer),
+     with an ID of its own that stays the same over restarts and deploys: the
+     name of a StatefulSet's pod or of a host, not that of a Deployment's pod.
+     Two processes with the same one shut each other out.
+  2. Set session.timeout.ms=45000. The session must not be above the broker's
+     group.max.session.timeout.ms, 1800000 if not set.
+  3. Mind: a static member keeps its partitions while it restarts; nobody reads
+     them until it is back, or for 45s if it never is (rota simulate shows how
+     long partitions stand still). To scale down, remove it with the admin
+     client, do not wait.
+  4. Make sure of the Java client 2.4 or newer.
+  5. Leave out the next step if all members are Java's of 3.0 or newer and never
+     set the list: their default list has both.
+  6. Restart the members one after the other with
+     {BOTH}:
+     the group goes on with range until all have it.
+  7. Restart them one after the other again with
+     {COOPERATIVE}:
+     the group turns cooperative.
+
+#  group                         rebalances  stopped    moved   needed      lag
+   verdict
+1  orders-app                            28      380      131       54   43 min
+   change range to cooperative-sticky, static 45s: saves 26 rebalances, 377
+     stops, 128 moves; lag WARN at the end
+2  audit                                  5       24        8        8   16 min
+   change range to range, static 45s: saves 4 rebalances, 24 stops, 8 moves;
+     sampled; lag WARN at the end
+3  <script>alert(1)</script>"'&           5       12        4        4  unknown
+   keep range
+4  billing                                2        6        3        3    4 min
+   keep cooperative-sticky, eager; lag WARN at the end
+5  connect-sink                           3  unknown  unknown  unknown  unknown
+   cannot tell
+6  quiet                                  1        0        0        0  unknown
+   keep range
+
+stopped: partitions that a living member had to give up; moved: changed hands
+  though their owner was still there; needed: the fewest that the best balance
+  had to move
+lag: how old the oldest record was that was not yet committed as read, at the
+  worst, also between commits; sampled
+WARN and ERR: Burrow's verdict on the lag at the end of the evidence
+counts are inferred from the journal, or sampled where that is said; how causes
+  are known is counted below; what a change saves is replayed: the same history
+  under the other policy
+
+evidence: 435 records (stated) from 2026-11-15 06:00:00Z to 2026-11-15
+  12:00:20Z; 300 commits (stated and sampled), 44 generations (stated and
+  sampled), 44 rebalances (inferred and sampled)
+sampled: 3 groups in 120 rounds, every 30 s. A rebalance between two samples
+  that ended where it began is not seen; several are told of as one
+gap: no samples from 2026-11-15 06:01:00Z to 2026-11-15 06:02:00Z: the broker
+  did not answer
+the journal is compacted: of 1 group the beginning is missing (inferred); what
+  is told of them is complete from their first entry on
+causes: 3 stated by the broker's log, 20 inferred from the journal, 1 seen in
+  samples, 20 unknown
+lag, from commit to commit: between 330 samples of log ends (sampled)
+not read: 3 records of a version that is not known (stated)
+          __consumer_offsets-1 offset 7: version 9
+
+report: out/report.html
+tables: out/{{bronze,silver,gold}}
+"""
+UNREAD = ("records of a version that is not known", 3, ["__consumer_offsets-1 offset 7: version 9"])
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_whole_summary(here: Path, told: Told) -> None:
+    small(here / "out", Run(demo=True, polled=True, partial=["billing"], unread=[UNREAD]))
+    assert told("out") == (0, SUMMARY, "")
+    page = (here / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.lower().startswith("<!doctype html>")
+    assert "orders-app: 28 rebalances in 6 h" in page
+
+
+def test_what_is_no_demo_is_not_called_one(here: Path, told: Told) -> None:
+    small(here / "out")
+    _, out, _ = told("out")
+    assert out.startswith("orders-app: 28 rebalances")
+    assert "DEMO" not in out
+
+
+def test_a_run_in_which_nothing_happened(here: Path, told: Told) -> None:
+    nothing(here / "out")
+    code, out, _ = told("out")
+    assert code == 0
+    assert out == (
+        "No rebalance of any group in this evidence.\n"
+        "\n"
+        "evidence: the journal is empty\n"
+        "\n"
+        "report: out/report.html\n"
+        "tables: out/{bronze,silver,gold}\n"
+    )
+
+
+def test_groups_without_lag_have_no_column_for_it(here: Path, told: Told) -> None:
+    small(here / "out")
+    _, out, _ = told("out", "--group", "quiet", "--group", "connect-*")
+    table = out[out.index("#  group") : out.index("\nevidence:")]
+    assert table == (
+        "#  group         rebalances  stopped    moved   needed\n"
+        "   verdict\n"
+        "1  connect-sink           3  unknown  unknown  unknown\n"
+        "   cannot tell\n"
+        "2  quiet                  1        0        0        0\n"
+        "   keep range\n"
+        "\n"
+        "stopped: partitions that a living member had to give up; moved: changed hands\n"
+        "  though their owner was still there; needed: the fewest that the best balance\n"
+        "  had to move\n"
+        "counts are inferred from the journal, or sampled where that is said; how causes\n"
+        "  are known is counted below; what a change saves is replayed: the same history\n"
+        "  under the other policy\n"
+    )
+
+
+def test_hostile_names_stay_in_their_lines(here: Path, told: Told) -> None:
+    hostile(here / "out")
+    code, out, err = told("out")
+    assert (code, err) == (0, "")
+    assert all(sign == "\n" or sign.isprintable() for sign in out)
+    for line in out.splitlines():
+        assert cell_len(line) <= WIDTH, line
+    names = [line[3:37].rstrip() for line in out.splitlines() if line[:1].isdecimal()]
+    assert names == [
+        '"double" \'single…nerror=alert(1)>',
+        SCRIPT,
+        "]]> --> {{7*7}}…\\u2028 </script>",
+        "long-xxxxxxxxxxx…xxxxxxxxxxxxxxxx",
+        "right\\u202eto\\u202dleft \u0627\u0644\u0637\u0644\u0628\u0627\u062a",
+        "bell\\x07 escape\\…line\\nbreak \\x7f",
+        "javascript:alert…to__&constructor",
+        "\N{PILE OF POO} \N{FAMILY} e\u0301 \\u200d",
+    ]
+
+
+def test_of_many_groups_the_worst_eight_are_printed(here: Path, told: Told) -> None:
+    large(here / "out", groups=40, partitions=400, rebalances=800)
+    _, out, _ = told("out")
+    for line in out.splitlines():
+        assert cell_len(line) <= WIDTH, line
+    table = out[out.index("#  group") : out.index("32 more groups")]
+    ranks = [line[:2].strip() for line in table.splitlines()[2:]]
+    assert list(filter(None, ranks)) == [str(rank) for rank in range(1, 9)]
+    assert "\n32 more groups: the report has them all, --json too\n" in out
+
+
+def test_the_page_goes_where_it_is_told_to(here: Path, told: Told) -> None:
+    small(here / "out")
+    code, out, _ = told("out", "--out", "page.html")
+    assert code == 0
+    assert out.splitlines()[-2:] == ["report: page.html", "tables: out/{bronze,silver,gold}"]
+    assert (here / "page.html").stat().st_size > 1000
+    assert not (here / "out" / "report.html").exists()
+
+
+def test_a_descriptor_that_is_not_open_is_named(here: Path, told: Told) -> None:
+    small(here / "out")
+    assert told("out", "--out", "/dev/fd/987654") == (
+        3,
+        "",
+        "rota: /dev/fd/987654: Bad file descriptor\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "read"),
+    [
+        (["rota-out"], "rota-out"),
+        (["rota-demo"], "rota-demo"),
+        (["rota-out", "rota-demo"], "rota-out"),
+    ],
+)
+def test_the_folder_need_not_be_said(here: Path, told: Told, made: list[str], read: str) -> None:
+    for name in made:
+        nothing(here / name)
+    code, out, _ = told()
+    assert code == 0
+    assert last_line(out) == f"tables: {read}/{{bronze,silver,gold}}"
+    assert (here / read / "report.html").exists()
+
+
+def test_only_groups_that_are_wanted(here: Path, told: Told) -> None:
+    denied = ("groups and topics without permission", 2, ["orders-app: not yours", "secret: no"])
+    small(here / "out", Run(polled=True, unread=[denied]))
+    code, out, _ = told("out", "--group", "bill*", "--out", "page.html")
+    assert code == 0
+    assert out.startswith("billing: 2 rebalances")
+    page = (here / "page.html").read_text(encoding="utf-8")
+    shown = (out, page, *_unpacked(page), told("out", "--group", "bill*", "--json")[1])
+    others = ("orders-app", "audit", "connect-sink", "quiet", "secret")
+    assert "billing" in page
+    assert "groups and topics without permission" in page
+    assert not [name for name in others for text in shown if name in text]
+    assert all("secret: no" in text for text in (told("out")[1], told("out", "--json")[1]))
+
+
+def _unpacked(page: str) -> list[str]:
+    """The data of a page's groups."""
+    blobs = re.findall(r'<script type="text/plain" id="data-\d+">(.*?)</script>', page)
+    return [zlib.decompress(base64.b64decode(blob)).decode() for blob in blobs]
+
+
+def test_a_page_of_some_groups_does_not_take_the_place_of_that_of_all(
+    here: Path, told: Told
+) -> None:
+    small(here / "out")
+    told("out")
+    whole = (here / "out" / "report.html").read_bytes()
+    code, out, _ = told("out", "--group", "quiet")
+    assert code == 0
+    assert "report: out/report-selected.html\n" in out
+    assert (
+        "shown: 1 of 6 groups; what was read is counted for all of them, without examples "
+        "that may name others; causes are of these "
+    ) in " ".join(out.split())
+    assert (here / "out" / "report.html").read_bytes() == whole
+
+
+def test_a_time_that_no_calendar_has_is_told_as_a_number() -> None:
+    assert moment(0) == "1970-01-01 00:00:00Z"
+    assert moment(-1_000) == "1969-12-31 23:59:59Z"
+    assert moment(1 << 62) == "4611686018427387904 ms after 1970"
+
+
+def test_names_in_the_lines_of_following_do_not_move_the_cursor() -> None:
+    pytest.importorskip("pyspark")
+    from rota.cli import follow
+    from rota.pipeline.round import Round
+
+    happened = (("evil\x1b]0;pwn\x07\u202e", "joined"),)
+    line = follow.said(Round(seconds=1.0, records=5, groups=1, rebalances=1, happened=happened))
+    assert line == (
+        "5 records, 1 group touched, 1 new rebalance: evil\\x1b]0;pwn\\x07\\u202e (joined)  (1.0 s)"
+    )
+
+
+GROUP_KEYS = [
+    *(column.name for column in ADVICE.columns),
+    *("policies_used", "first_line", "mark", "marks", "causes", "lag", "status"),
+]
+
+
+def test_json_has_what_is_printed_and_more(here: Path, told: Told) -> None:
+    small(here / "out", Run(demo=True, polled=True, partial=["billing"], unread=[UNREAD]))
+    code, out, err = told("out", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert list(found) == [
+        *("out", "page", "demo", "cluster", "window", "shown", "records", "commits"),
+        *("generations", "rebalances", "lines", "samples", "marks", "polled", "groups"),
+        *("causes", "complete_from", "commits_complete_from", "not_read"),
+    ]
+    assert found["out"] == str(here / "out")
+    assert found["page"] == str(here / "out" / "report.html")
+    assert found["demo"] is True
+    assert found["cluster"] is None
+    assert found["window"] == {"first": 1_794_722_400_000, "last": 1_794_744_020_000}
+    assert found["shown"] == {"since": None, "until": None}
+    assert found["polled"]["groups"] == [f"{SCRIPT}\"'&", "audit", "billing"]
+    assert found["not_read"] == [dict(zip(("what", "count", "examples"), UNREAD, strict=True))]
+    assert found["complete_from"][2] == {
+        "group": "billing",
+        "at": 1_794_722_400_000,
+        "whole": False,
+    }
+    assert found["commits_complete_from"] == [
+        {"journal_partition": 0, "offset": 0, "at": 1_794_722_400_000}
+    ]
+    assert {tuple(group) for group in found["groups"]} == {tuple(GROUP_KEYS)}
+    worst = found["groups"][0]
+    assert (worst["group"], worst["mark"], worst["status"]) == ("orders-app", "inferred", "WARN")
+    assert worst["first_line"].startswith(worst["headline"])
+    assert worst["causes"][0] == {"cause": "joined", "evidence": "inferred", "rebalances": 13}
+    assert worst["lag"] == {
+        "most": 25_555,
+        "most_seconds": 2_555.555,
+        "most_at": 1_794_724_835_555,
+        "most_topic": "orders",
+        "most_partition": 0,
+        "at_least": False,
+        "after_rebalance": 2_435.555,
+    }
+    assert sum(cause["rebalances"] for cause in found["causes"]) == found["rebalances"] == 44
+
+
+def test_json_has_the_mark_of_every_number(here: Path, told: Told) -> None:
+    small(here / "out", Run(polled=True, unread=[UNREAD]))
+    _, out, _ = told("out", "--json")
+    found = json.loads(out)
+    groups = {group["group"]: group for group in found["groups"]}
+    counts = ("damage", "rebalances", "moved", "moved_min", "stopped")
+    after = ("rebalances_after", "moved_after", "stopped_after")
+    for name, of_counts, of_after in (
+        ("orders-app", "inferred", "replayed"),
+        ("audit", "sampled", "replayed"),
+        ("billing", "inferred", "inferred"),
+    ):
+        group = groups[name]
+        assert group["marks"] == {
+            **dict.fromkeys(counts, of_counts),
+            **dict.fromkeys(after, of_after),
+            "causes": [cause["evidence"] for cause in group["causes"]],
+            "lag": "sampled",
+            "status": "sampled",
+        }
+    assert set(groups["orders-app"]["marks"]["causes"]) == {"stated", "inferred"}
+    connect = groups["connect-sink"]
+    assert {name for name, mark in connect["marks"].items() if mark is None} == {
+        *("moved", "moved_min", "stopped", "moved_after", "stopped_after", "lag", "status")
+    }
+    for group in groups.values():
+        numbers = {name for name, value in group.items() if isinstance(value, int | float)}
+        assert numbers <= set(group["marks"])
+    assert found["marks"] == {
+        "records": ["stated"],
+        "commits": ["stated", "sampled"],
+        "generations": ["stated", "sampled"],
+        "rebalances": ["inferred", "sampled"],
+        "lines": ["stated"],
+        "samples": ["sampled"],
+        "not_read": ["stated"],
+    }
+    numbers = {name for name, value in found.items() if type(value) is int}
+    assert numbers <= set(found["marks"])
+
+
+def test_policies_that_followed_each_other_are_told_with_arrows(here: Path, told: Told) -> None:
+    changing(here / "out")
+    _, out, _ = told("out")
+    said = " ".join(out.split())
+    assert "change range → sticky to sticky, static 45s: saves " in said
+    assert " keep cooperative-sticky, eager " in said
+    assert ", then " not in out
+    _, out, _ = told("out", "--json")
+    used = {group["group"]: group["policies_used"] for group in json.loads(out)["groups"]}
+    assert used == {
+        "moving": ["range", "sticky"],
+        "settled": ["range", "cooperative-sticky, eager"],
+    }
+
+
+def test_hostile_names_are_whole_in_json(here: Path, told: Told) -> None:
+    hostile(here / "out")
+    _, out, _ = told("out", "--json")
+    assert {group["group"] for group in json.loads(out)["groups"]} == set(HOSTILE)
+
+
+SLOW = (
+    "reading the tables of out ...",
+    "finding what they tell ...",
+    "writing out/report.html: 6 groups ...",
+)
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2, None])
+def test_what_takes_long_is_said_beside_the_output(
+    here: Path, told: Told, monkeypatch: pytest.MonkeyPatch, slow: int | None
+) -> None:
+    """From the slow part on; each part is made to wait until it has been told of."""
+    from rota.cli import bootstrap, progress, telling
+    from rota.report import gold, page
+
+    said = threading.Event()
+    say = bootstrap.say
+
+    def heard(text: str) -> None:
+        say(text)
+        said.set()
+
+    def waiting(work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            assert said.wait(30)
+            return work(*given)
+
+        return run
+
+    monkeypatch.setattr(progress, "say", heard)
+    monkeypatch.setattr(progress, "SOON", 60.0 if slow is None else 0.2)
+    parts = ((gold, "read"), (telling, "tell"), (page, "write"))
+    for module, name in () if slow is None else parts[slow : slow + 1]:
+        monkeypatch.setattr(module, name, waiting(getattr(module, name)))
+    small(here / "out")
+    code, out, err = told("out", "--json")
+    assert code == 0
+    assert len(json.loads(out)["groups"]) == 6
+    if slow is None:
+        assert err == ""
+    else:
+        expected = [f"rota: {line}" for line in SLOW[slow:]]
+        assert err.splitlines()[-len(expected) :] == expected
+
+
+def test_a_folder_without_tables(here: Path, told: Told) -> None:
+    code, out, err = told("nowhere")
+    assert (code, out) == (3, "")
+    assert err == "rota: nowhere: no tables here; rota run --out nowhere makes them\n"
+    assert told() == (
+        3,
+        "",
+        "rota: rota-out: no tables here; rota run --out rota-out makes them\n",
+    )
+
+
+def test_a_file_in_place_of_the_folder(here: Path, told: Told) -> None:
+    (here / "file").touch()
+    assert told("file") == (
+        4,
+        "",
+        "rota: file: this is a file; give the folder that rota run wrote, its --out\n",
+    )
+
+
+def test_tables_of_another_version(here: Path, told: Told) -> None:
+    small(here / "out")
+    (here / "out" / "gold" / "evidence" / "part-0.parquet").unlink()
+    (here / "out" / "gold" / "evidence").rmdir()
+    assert told("out") == (
+        4,
+        "",
+        "rota: out: gold/evidence is not as this version of Rota writes it (it is not there); "
+        "rota run --out out makes it anew\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        (
+            ["order-app"],
+            "--group order-app: the tables have no such group; did you mean orders-app?",
+        ),
+        (
+            ["x*", "y"],
+            "--group x* y: the tables have no such group; they have "
+            "<script>alert(1)</script>\"'&, audit, billing and 3 more",
+        ),
+        (["\x1b[31m"], "--group \\x1b[31m: the tables have no such group; they have"),
+    ],
+)
+def test_a_group_that_is_not_there(here: Path, told: Told, wanted: list[str], problem: str) -> None:
+    small(here / "out")
+    words = [word for name in wanted for word in ("--group", name)]
+    code, out, err = told("out", *words)
+    assert (code, out) == (2, "")
+    assert last_line(err).startswith(f"rota report: error: {problem}")
+    assert not (here / "out" / "report.html").exists()
+
+
+def test_a_group_of_tables_that_have_none(here: Path, told: Told) -> None:
+    nothing(here / "out")
+    code, _, err = told("out", "--group", "orders")
+    assert code == 2
+    assert last_line(err) == (
+        "rota report: error: --group: the tables have no group with a rebalance"
+    )
+
+
+def test_a_page_for_a_folder_that_is_not_there(here: Path, told: Told) -> None:
+    small(here / "out")
+    assert told("out", "--out", "missing/page.html") == (
+        3,
+        "",
+        "rota: --out missing/page.html: there is no folder missing\n",
+    )
+
+
+def test_what_is_no_file_cannot_be_opened(here: Path, told: Told) -> None:
+    small(here / "out")
+    assert told("out", "--open", "--out", "/dev/null") == (
+        4,
+        "",
+        "rota: --open: /dev/null is no file that a browser could show\n",
+    )
+
+
+def test_nobody_listens_to_what_is_printed() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    os.close(write)
+    assert not output.is_stdout(Path(f"/dev/fd/{write}"))
+
+
+def test_a_page_in_place_of_a_folder(here: Path, told: Told) -> None:
+    small(here / "out")
+    assert told("out", "--out", "out") == (
+        4,
+        "",
+        "rota: --out out: this is a folder; give a file, like out/page.html\n",
+    )
+
+
+def test_the_page_is_opened(here: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def browse(address: str) -> bool:
+        opened.append(address)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", browse)
+    nothing(here / "out")
+    code, _, err = told("out", "--open")
+    assert (code, err) == (0, "")
+    assert opened == [(here / "out" / "report.html").as_uri()]
+
+
+def test_a_machine_without_a_browser(
+    here: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webbrowser, "open", lambda address: False)
+    nothing(here / "out")
+    code, _, err = told("out", "--open")
+    assert code == 0
+    assert err == "rota: there is no browser to open out/report.html with\n"
+
+
+def test_without_arrow_the_extra_is_named(
+    here: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert told("out") == (
+        3,
+        "",
+        "rota: rota report needs Arrow: pip install 'rota[report]' ('.[report]' in a clone)\n",
+    )
+
+
+def test_help_has_examples(told: Told) -> None:
+    code, out, _ = told("--help")
+    assert code == 0
+    assert "rota report rota-demo --open" in out
+    assert "exit codes" in out
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_run_ends_with_its_report(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    as_json: bool,
+) -> None:
+    pytest.importorskip("pyspark")
+    from rota.cli import evidence
+
+    monkeypatch.setattr(evidence, "run_pipeline", lambda read, out, options, told: small(Path(out)))
+    words = ["run", "--segments", "logs", "--out", "out", *(["--json"] if as_json else [])]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert main(["report", "out", *words[5:]]) == 0
+    assert capsys.readouterr().out == printed
+    if as_json:
+        assert json.loads(printed)["page"] == str(here / "out" / "report.html")
+    else:
+        assert printed.startswith("orders-app: 28 rebalances in 6 h")
+
+
+class Quiet:
+    """A screen that nobody looks at."""
+
+    def began(self, stage: object) -> None: ...
+
+    def ended(self, stage: object, note: str) -> None: ...
+
+    def status(self, text: str) -> None: ...
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_interrupt_ends_following_with_the_story(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rounds: int,
+    *,
+    as_json: bool,
+) -> None:
+    pytest.importorskip("pyspark")
+    from rota.cli import follow
+    from rota.pipeline.evidence import Evidence, Options
+    from rota.pipeline.round import Round
+
+    def interrupted(evidence: object, out: str, options: object, listener: Any) -> None:
+        for _ in range(rounds):
+            listener.round(Round(seconds=1.0, records=5, groups=1, rebalances=0))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(follow, "follow", interrupted)
+    small(here / "out")
+    args = argparse.Namespace(json=as_json)
+    with pytest.raises(KeyboardInterrupt):
+        follow.run(args, Evidence(), "out", Options(), Quiet())
+    printed = capsys.readouterr().out
+    page = here / "out" / "report.html"
+    assert page.exists() == bool(rounds)
+    if not rounds:
+        assert printed == ""
+    elif as_json:
+        lines = [json.loads(line) for line in printed.splitlines()]
+        assert [line.get("records") for line in lines[:2]] == [5, 5]
+        assert (len(lines), lines[2]["page"]) == (3, str(page))
+    else:
+        assert printed.splitlines()[2].startswith("orders-app: 28 rebalances in 6 h")
+        assert printed.endswith("report: out/report.html\ntables: out/{bronze,silver,gold}\n")
+
+
+JAVAS = "partition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+
+
+def test_a_setting_is_never_broken() -> None:
+    text = f"Restart the members one after the other with {JAVAS}: the group goes on with range."
+    assert wrapped(text, "  1. ", "     ") == [
+        "  1. Restart the members one after the other with",
+        f"     {JAVAS}:",
+        "     the group goes on with range.",
+    ]
+    assert wrapped(f"/{'a' * 100}/b c") == [f"/{'a' * 100}/b", "c"]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "config.Consumer.Group.Session.Timeout = 45 * time.Second",
+        "config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy"
+        "{sarama.NewBalanceStrategyRange()}",
+        "aiokafka.coordinator.assignors.sticky.sticky_assignor.StickyPartitionAssignor]",
+    ],
+)
+def test_a_setting_of_another_language_is_not_broken_either(setting: str) -> None:
+    text = f"Restart the members one after the other with {setting}: the group goes on."
+    assert f"     {setting}:" in "\n".join(wrapped(text, "  1. ", "     ", has_settings=True))
+
+
+def test_other_words_that_are_too_wide_are_broken() -> None:
+    assert wrapped(f"is {'x' * 170} behind") == [
+        "is",
+        "x" * 80,
+        "x" * 80,
+        "x" * 10 + " behind",
+    ]
+
+
+@pytest.mark.parametrize("name", ["a = b * " * 20, "[" + "x" * 150, "{" + "x" * 150])
+def test_a_name_is_no_setting(name: str) -> None:
+    assert all(cell_len(line) <= WIDTH for line in wrapped(f"{name}: 3 rebalances"))
+
+
+@given(st.text(), st.sampled_from(["", "  1. "]), st.booleans())
+def test_every_line_fits(text: str, first: str, has_settings: bool) -> None:
+    words = wrapped_words(text, has_settings=has_settings)
+    whole = {word for word in words if set(word) & set("=/[]{}" if has_settings else "=/")}
+    lines = wrapped(text, first, " " * len(first), has_settings=has_settings)
+    for line in lines:
+        assert cell_len(line) <= WIDTH or line.removeprefix(first).strip() in whole
+    shown = "".join(lines).removeprefix(first.rstrip())
+    assert "".join(shown.split()) == "".join("".join(words).split())
+
+
+def wrapped_words(text: str, *, has_settings: bool) -> list[str]:
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return re.findall(r"\S+(?: [=*] \S+)*" if has_settings else r"\S+", shown)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "shown"),
+    [
+        ("orders", 6, "orders"),
+        ("orders-app", 6, "ord…pp"),
+        ("orders-app", 7, "ord…app"),
+        ("\u6ce8\u6587\u6ce8\u6587", 8, "\u6ce8\u6587\u6ce8\u6587"),
+        ("\u6ce8\u6587\u6ce8\u6587", 6, "\u6ce8…\u6587"),
+        ("a\nb", 9, "a\\nb"),
+    ],
+)
+def test_a_wide_name_is_cut_in_its_middle(name: str, width: int, shown: str) -> None:
+    assert cut(name, width) == shown
+
+
+@given(st.text(), st.integers(3, 60))
+def test_a_name_that_is_cut_fits(name: str, width: int) -> None:
+    assert cell_len(cut(name, width)) <= width

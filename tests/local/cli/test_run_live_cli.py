@@ -1,0 +1,226 @@
+"""``rota run`` on a live cluster, as far as it goes without Spark: what it says, and refuses."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rota
+from rota.cli.main import main
+
+pytest.importorskip("pyspark")
+
+from pyspark.errors import PySparkException
+
+from rota.errors import Unreachable
+from rota.pipeline import cluster, segment
+from rota.pipeline.cluster import Cluster, look
+from rota.pipeline.evidence import Back, Found, Options, window
+from rota.pipeline.store import failures
+from tests.support.journal_folder import batch_of, commit, write
+
+JOURNAL = "__consumer_offsets"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rota.Broker]:
+    """It has a journal of two records."""
+    folder = tmp_path_factory.mktemp("logs")
+    write(folder, 3, batch_of(commit("g"), commit("g", 2)))
+    settings = {"offsets.topic.num.partitions": "4"}
+    for number in (0, 1, 2):
+        write(folder, number, b"")
+    with rota.Broker(folder, adopt=True, config=settings) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def healed(broker: rota.Broker) -> Iterator[None]:
+    yield
+    broker.heal()
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """The exit code, and what is on standard error."""
+    try:
+        code = main(["run", *words])
+    except SystemExit as usage:
+        code = int(usage.code or 0)
+    return code, capsys.readouterr().err
+
+
+def test_what_there_is_to_read(broker: rota.Broker) -> None:
+    found = look(Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}))
+    assert dict(found.ends) == {0: 0, 1: 0, 2: 0, 3: 2}
+    assert found.size is None, "Rota's broker does not tell of its disk"
+    assert str(found).endswith(f"{JOURNAL}, 4 partitions, at most 2 records")
+
+
+def test_a_cluster_that_no_group_has_ever_used() -> None:
+    with rota.Broker() as empty:
+        found = look(Cluster(settings={"bootstrap.servers": empty.bootstrap_servers}))
+        assert not found.ends
+        assert "does not exist: no group has ever been here" in str(found)
+        assert not found.records
+        assert JOURNAL not in {*empty.topics}, "nothing is made by asking"
+        again = look(Cluster(settings={"bootstrap.servers": empty.bootstrap_servers}))
+        assert not again.ends
+
+
+@pytest.mark.parametrize("api", ["ListOffsets", "Fetch"])
+def test_no_permission_names_the_acl_and_the_way_out(
+    capsys: pytest.CaptureFixture[str], broker: rota.Broker, tmp_path: Path, api: str
+) -> None:
+    broker.fail(api, "TOPIC_AUTHORIZATION_FAILED", times=None)
+    words = ("--bootstrap-servers", broker.bootstrap_servers, "--out", str(tmp_path / "out"))
+    code, text = said(capsys, *words)
+    assert code == 3
+    assert f"Describe and Read on topic {JOURNAL}" in text
+    assert "--poll" in text
+    assert not (tmp_path / "out").exists(), "nothing was begun"
+
+
+def test_it_is_said_first_what_it_needs(
+    capsys: pytest.CaptureFixture[str], broker: rota.Broker, tmp_path: Path
+) -> None:
+    broker.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED")
+    server = broker.bootstrap_servers
+    _, text = said(capsys, "--bootstrap-servers", server, "--out", str(tmp_path))
+    first = text.splitlines()[0]
+    assert first.startswith(f"rota: {server}: this only reads; where there are ACLs, it needs ")
+    assert "Describe on the topics that groups have committed" in first
+    broker.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED")
+    words = ("--bootstrap-servers", server, "--lookups", "0", "--out", str(tmp_path))
+    _, text = said(capsys, *words)
+    assert "groups have committed" not in text.splitlines()[0]
+
+
+def test_nobody_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cluster, "CONNECT", 0.3)
+    words = ("--bootstrap-servers", "127.0.0.1:1", "--out", str(tmp_path / "out"))
+    code, text = said(capsys, *words)
+    assert code == 3
+    assert "127.0.0.1:1" in text.splitlines()[-1]
+
+
+def test_something_else_listens(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    class Quiet(http.server.BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name)
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        address = f"127.0.0.1:{server.server_port}"
+        code, text = said(capsys, "--bootstrap-servers", address, "--out", str(tmp_path / "out"))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert code == 3
+    assert "an HTTP server" in text
+    assert address in text
+
+
+def test_wrong_credentials(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    settings = tmp_path / "client.properties"
+    with rota.Broker(users={"ann": "right"}) as guarded:
+        settings.write_text(
+            f"bootstrap.servers={guarded.bootstrap_servers}\n"
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f'sasl.jaas.config={login} required username="ann" password="wrong-one";\n'
+        )
+        words = ("--command-config", str(settings), "--out", str(tmp_path / "out"))
+        code, text = said(capsys, *words)
+    assert code == 4
+    assert "ann" in text or "credentials" in text
+    assert "wrong-one" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--demo", "--bootstrap-servers", "h:1"), "--demo brings its own evidence"),
+        (("--bootstrap-servers", "h:1", "--lookups", "-1"), "not a number from 0 on"),
+        (("--bootstrap-servers", "h:1", "--lookups", "many"), "not a number from 0 on"),
+        (("--config", "a=b"), "no journal to read"),
+    ],
+)
+def test_a_wrong_command_line(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
+) -> None:
+    code, text = said(capsys, *words)
+    assert code == 2
+    assert problem in text
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--bootstrap-servers", "nonsense"), "nonsense"),
+        (("--bootstrap-servers", "h:1", "--config", "acks.more=1"), "acks.more"),
+    ],
+)
+def test_wrong_settings_are_said_before_anything_runs(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
+) -> None:
+    code, text = said(capsys, *words)
+    assert code == 4
+    assert problem in text
+
+
+def test_settings_of_consumers_in_the_file_do_no_harm() -> None:
+    settings = {
+        "bootstrap.servers": "h:1",
+        "group.id": "g",
+        "enable.auto.commit": "true",
+        "auto.offset.reset": "earliest",
+        "security.protocol": "PLAINTEXT",
+    }
+    live = cluster.Live(
+        cluster=Cluster(settings=settings), begins={0: 1}, ends={0: 3}, size=None, at=0
+    )
+    options = live.options()
+    assert {name for name in options if name.startswith("kafka.")} == {
+        "kafka.bootstrap.servers",
+        "kafka.client.id",
+        "kafka.default.api.timeout.ms",
+        "kafka.isolation.level",
+        "kafka.security.protocol",
+        "kafka.socket.connection.setup.timeout.ms",
+    }
+    assert options["endingOffsets"] == '{"__consumer_offsets": {"0": 3}}'
+
+
+def test_a_broker_that_dies_in_between_is_named(broker: rota.Broker) -> None:
+    broker.lose_answer("ListOffsets", times=None)
+    found = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}, timeout=1.5)
+    with pytest.raises(Unreachable, match=broker.bootstrap_servers):
+        look(found)
+
+
+def test_since_counts_back_from_now() -> None:
+    """The folder's records are of another time."""
+    live = cluster.Live(
+        cluster=Cluster(settings={}), begins={0: 0}, ends={0: 3}, size=None, at=1_800_000_000_000
+    )
+    found = Found(segments=segment.find([]), live=live)
+    since, until = window(Options(since=Back(3_600_000)), found.last)
+    assert since == 1_800_000_000_000 - 3_600_000
+    assert until is None
+
+
+def test_an_error_of_a_task_is_told_as_ones_own(tmp_path: Path) -> None:
+    said = """[PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):
+      File "peer.py", line 71, in connect
+        raise TimedOut(self.trouble) from self.problem
+    rota.errors.TimedOut: 127.0.0.1:1 of bootstrap.servers: the connection is refused
+     SQLSTATE: 38000"""
+    with pytest.raises(Unreachable, match="^127.0.0.1:1 of bootstrap.servers"), failures(tmp_path):
+        raise PySparkException(said)

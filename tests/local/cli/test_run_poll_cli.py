@@ -1,0 +1,89 @@
+"""``rota run --poll`` on the command line, as far as it goes without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rota
+from rota.cli.main import main
+from tests.support.live_group import commit
+
+pytest.importorskip("pyspark")
+
+HOST = ("--bootstrap-servers", "127.0.0.1:1")
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """The exit code, and what is on standard error."""
+    try:
+        code = main(["run", *words])
+    except SystemExit as usage:
+        code = int(usage.code or 0)
+    return code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--poll",), "--poll asks a live cluster: give --bootstrap-servers"),
+        (("--segments", "x", "--poll", "1s"), "--poll asks a live cluster"),
+        ((*HOST, "--for", "1m"), "--for tells how long to --poll"),
+        ((*HOST, "--poll", "10ms"), "more often than brokers should be asked"),
+        ((*HOST, "--poll", "often"), "is not a time such as"),
+        ((*HOST, "--poll", "--for", "0s"), "is no time at all"),
+        ((*HOST, "--poll", "--follow"), "--poll does without it"),
+        ((*HOST, "--poll", "--demo"), "--demo brings its own evidence"),
+    ],
+)
+def test_a_wrong_command_line(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
+) -> None:
+    code, text = said(capsys, *words)
+    assert code == 2
+    assert problem in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--until", "2020-01-01T00:00Z"), "--until is in the past"),
+        (("--since", "2199-01-01T00:00Z"), "--since is later than the end of --poll"),
+    ],
+)
+def test_times_of_which_nothing_can_be_seen(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...], problem: str
+) -> None:
+    code, text = said(capsys, *HOST, "--poll", "--out", str(tmp_path), *words)
+    assert code == 4
+    assert problem in text
+
+
+@pytest.fixture
+def broker() -> Iterator[rota.Broker]:
+    with rota.Broker() as running:
+        running.create_topic("orders", 1)
+        commit(running, "secret", {("orders", 0): 1})
+        yield running
+
+
+def test_nothing_may_be_looked_at(
+    broker: rota.Broker, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It is said which ACLs it takes: before, and when it fails; nothing is left behind."""
+    broker.fail("DescribeGroups", "GROUP_AUTHORIZATION_FAILED", times=None)
+    servers = ("--bootstrap-servers", broker.bootstrap_servers)
+    code, text = said(capsys, *servers, "--poll", "--for", "1s", "--out", str(tmp_path / "out"))
+    assert code == 3
+    assert text.count("Describe on the cluster") == 2
+    assert "group 'secret' may not be looked at" in text
+    assert {each.name for each in (tmp_path / "out").iterdir()} == {".lock"}
+
+
+def test_no_broker(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    where = (*HOST, "--timeout", "0.2", "--out", str(tmp_path))
+    code, text = said(capsys, *where, "--poll", "--for", "1s")
+    assert code == 3
+    assert "127.0.0.1:1" in text.splitlines()[-1]

@@ -1,0 +1,110 @@
+"""Groups of a cluster of several brokers: each is asked for its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+import rota
+from rota.client.admin import Admin, Listing
+from rota.client.overview import Overview
+from rota.errors import Unreachable
+from rota.wire.api import Api
+from rota.wire.message import (
+    ApiVersionsResponse,
+    Message,
+    MetadataResponse,
+    read_head,
+    write_response,
+)
+from tests.support.client import address, client, run, server
+from tests.support.live_group import WAITING, Seat, commit, seat
+
+VERSIONS = {Api.API_VERSIONS: 3, Api.METADATA: 12}
+
+
+@asynccontextmanager
+async def signpost(brokers: Sequence[str]) -> AsyncIterator[str]:
+    """A broker that has nothing but the addresses of the cluster's others."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            head = read_head(await reader.readexactly(size))
+            api = Api(head.api)
+            if api is Api.API_VERSIONS and head.version > VERSIONS[api]:
+                writer.write(write_response(api, 0, head.correlation, _versions(35)))
+                continue
+            said = _versions() if api is Api.API_VERSIONS else _metadata(brokers)
+            writer.write(write_response(api, head.version, head.correlation, said))
+
+    async with server(talk) as where:
+        yield where
+
+
+def _versions(code: int = 0) -> Message:
+    return ApiVersionsResponse(
+        error_code=code,
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(api_key=api, min_version=0, max_version=most)
+            for api, most in VERSIONS.items()
+        ],
+    )
+
+
+def _metadata(brokers: Sequence[str]) -> Message:
+    broker = MetadataResponse.MetadataResponseBroker
+    listed = [
+        broker(node_id=number, host=address(each).host, port=address(each).port)
+        for number, each in enumerate(brokers, 1)
+    ]
+    return MetadataResponse(brokers=listed, cluster_id="c", controller_id=1)
+
+
+async def looked(brokers: Sequence[str]) -> tuple[Listing, list[Overview]]:
+    async with signpost(brokers) as where, client(where) as made:
+        admin = Admin(made, 1.0)
+        listing = await admin.listing()
+        return listing, await admin.overviews(listing)
+
+
+def test_every_broker_has_groups_of_its_own() -> None:
+    with rota.Broker(config=WAITING) as first, rota.Broker(config=WAITING) as second:
+        second.create_topic("orders", 1)
+        commit(second, "b", {("orders", 0): 0})
+        seat(first, "c", [Seat(name="x"), Seat(name="y")])
+        seat(second, "a", [Seat(name="z")])
+        brokers = [first.bootstrap_servers, second.bootstrap_servers]
+        listing, groups = run(looked(brokers))
+    assert listing.silent == ()
+    assert [(each.group, each.state, len(each.members or ())) for each in groups] == [
+        ("a", "Stable", 1),
+        ("b", "Empty", 0),
+        ("c", "Stable", 2),
+    ]
+    assert [each.coordinator for each in groups] == [
+        f"2 ({brokers[1]})",
+        f"2 ({brokers[1]})",
+        f"1 ({brokers[0]})",
+    ]
+
+
+def test_a_broker_that_does_not_answer_is_named() -> None:
+    with rota.Broker(config=WAITING) as first, rota.Broker() as second:
+        seat(first, "c", [Seat(name="x")])
+        silent = second.bootstrap_servers
+        second.stop()
+        listing, groups = run(looked([first.bootstrap_servers, silent]))
+    assert [each.group for each in groups] == ["c"]
+    (problem,) = listing.silent
+    assert silent in problem
+
+
+def test_no_broker_answers() -> None:
+    with rota.Broker() as gone:
+        silent = gone.bootstrap_servers
+    with pytest.raises(Unreachable, match=silent):
+        run(looked([silent]))

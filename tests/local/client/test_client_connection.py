@@ -1,0 +1,781 @@
+"""One connection: requests and answers, however the bytes come; its end, for all who wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import random
+import socket
+import struct
+import time
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rota
+from rota.broker.embedded import Broker
+from rota.client import race
+from rota.client.cluster import Client
+from rota.client.connection import Connection, Means
+from rota.client.metadata import Metadata
+from rota.client.peer import Peer
+from rota.errors import TimedOut, Unreachable
+from rota.formats.buffer import Bytes
+from rota.model.client import Login, Tls
+from rota.wire.api import Api
+from rota.wire.message import (
+    ApiVersionsResponse,
+    FetchRequest,
+    FetchResponse,
+    Message,
+    MetadataRequest,
+    MetadataResponse,
+    SaslAuthenticateResponse,
+    SaslHandshakeResponse,
+    read_head,
+    spoken,
+    write_response,
+)
+from tests.support.client import Talk, address, client, config, run, server, soon
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with rota.Broker() as one:
+        one.create_topic("orders", 3)
+        yield one
+
+
+@asynccontextmanager
+async def connected(at: str, **fields: Any) -> AsyncIterator[Connection]:
+    connection = await Connection.open(address(at), config(at, **fields), soon())
+    try:
+        yield connection
+    finally:
+        await connection.abort()
+
+
+GREETING = ApiVersionsResponse(
+    api_keys=[
+        ApiVersionsResponse.ApiVersion(
+            api_key=api, min_version=spoken(api).low, max_version=spoken(api).high
+        )
+        for api in (
+            *(Api.API_VERSIONS, Api.METADATA, Api.FETCH),
+            *(Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE),
+        )
+    ]
+)
+
+
+class Script:
+    """A broker that answers everything, and says it in pieces of its own."""
+
+    def __init__(self, cut: random.Random | None = None, size: int = 0, lifetime: int = 0) -> None:
+        self.cut = cut
+        self.size = size
+        """Bytes of the records in an answer."""
+        self.lifetime = lifetime
+        self.connections = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        while True:
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            head = read_head(await reader.readexactly(size))
+            await self.pause(Api(head.api))
+            answer = self.answer(Api(head.api), head.correlation)
+            data = bytes(write_response(Api(head.api), head.version, head.correlation, answer))
+            while data:
+                count = len(data) if self.cut is None else self.cut.randint(1, len(data))
+                writer.write(data[:count])
+                await writer.drain()
+                if self.cut is not None:
+                    await asyncio.sleep(0)
+                data = data[count:]
+
+    async def pause(self, api: Api) -> None:
+        """Answers at once."""
+
+    def answer(self, api: Api, correlation: int) -> Message:
+        match api:
+            case Api.API_VERSIONS:
+                return GREETING
+            case Api.SASL_HANDSHAKE:
+                return SaslHandshakeResponse(mechanisms=["PLAIN"])
+            case Api.SASL_AUTHENTICATE:
+                return SaslAuthenticateResponse(session_lifetime_ms=self.lifetime)
+            case Api.METADATA:
+                return MetadataResponse(controller_id=correlation)
+            case _:
+                part = FetchResponse.FetchableTopicResponse.PartitionData(records=bytes(self.size))
+                topic = FetchResponse.FetchableTopicResponse(partitions=[part])
+                return FetchResponse(session_id=correlation, responses=[topic])
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), sizes=st.lists(st.integers(0, 5000), max_size=5))
+def test_answers_are_the_same_however_their_bytes_are_cut(seed: int, sizes: list[int]) -> None:
+    async def main() -> None:
+        script = Script(random.Random(seed))
+        async with server(script) as at, connected(at) as connection:
+            for size in sizes:
+                script.size = size
+                fetch = connection.send(Api.FETCH, FetchRequest(), deadline=soon())
+                metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+                fetched, told = await fetch, await metadata
+                assert len(fetched.responses[0].partitions[0].records) == size
+                assert told.controller_id == fetched.session_id + 1
+
+    run(main())
+
+
+def test_a_large_answer_is_a_view_of_what_the_socket_was_read_into() -> None:
+    async def main() -> None:
+        script = Script(size=60 << 20)
+        async with server(script) as at, connected(at) as connection:
+            answer = await connection.send(Api.FETCH, FetchRequest(), deadline=soon(60))
+            records = answer.responses[0].partitions[0].records
+            assert isinstance(records, memoryview)
+            assert records.nbytes == 60 << 20
+            small = await connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            assert small.controller_id > 0
+
+    run(main())
+
+
+class Pieces(Script):
+    """Says a Fetch's answer in pieces, with pauses in which the client reads all that is there."""
+
+    def __init__(self, body: bytes, pieces: int, end: int | None = None) -> None:
+        super().__init__()
+        self.body = body
+        self.pieces = pieces
+        self.end = end
+        """How much of it is said before the connection is closed; all of it, and it stays open."""
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            head = read_head(await reader.readexactly(size))
+            api = Api(head.api)
+            answer = self.answer(api, head.correlation)
+            if api is Api.FETCH:
+                answer.responses[0].partitions[0].records = self.body
+            data = bytes(write_response(api, head.version, head.correlation, answer))
+            if api is not Api.FETCH:
+                writer.write(data)
+                continue
+            if self.end is None:
+                later = self.answer(Api.METADATA, head.correlation + 1)
+                version = spoken(Api.METADATA).high
+                data += bytes(write_response(Api.METADATA, version, head.correlation + 1, later))
+            step = len(data) // self.pieces + 1
+            data = data[: self.end]
+            for at in range(0, len(data), step):
+                writer.write(data[at : at + step])
+                await writer.drain()
+                await asyncio.sleep(0.002)
+            if self.end is not None:
+                return
+            await reader.read()  # what is asked next is answered already
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7, 40])
+@pytest.mark.parametrize("size", [300_000, 5 << 20])
+def test_a_large_answer_that_comes_in_pieces_is_read_whole_and_not_further(
+    size: int, pieces: int
+) -> None:
+    body = random.Random(size).randbytes(size)
+
+    async def main() -> None:
+        async with server(Pieces(body, pieces)) as at, connected(at) as connection:
+            fetch = connection.send(Api.FETCH, FetchRequest(), deadline=soon())
+            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            answer, told = await fetch, await metadata
+            assert answer.responses[0].partitions[0].records == body
+            assert told.controller_id == answer.session_id + 1
+            assert connection.usable
+
+    run(main())
+
+
+class Line(asyncio.Transport):
+    """A socket that nobody watches: a test says when there is something to be read."""
+
+    def __init__(self, one: socket.socket) -> None:
+        super().__init__({"socket": one})
+
+    def write(self, data: Bytes) -> None:
+        """To nobody."""
+
+    def abort(self) -> None:
+        """Nothing is left to do."""
+
+
+@contextlib.contextmanager
+def line() -> Iterator[tuple[Connection, socket.socket, socket.socket]]:
+    """A connection that has greeted its broker, its socket, and the broker's."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        connection = Connection(address("a:1"), Means(config("a:1")), "a")
+        connection.connection_made(Line(ours))
+        connection._head, connection._frames.limit = None, 1 << 20
+        yield connection, ours, theirs
+
+
+def test_an_answer_that_is_there_is_read_in_one_turn_and_nothing_of_the_next() -> None:
+    async def main() -> None:
+        with line() as (connection, ours, theirs):
+            asked = [connection.ask_raw(Api.FETCH, 4, FetchRequest(), soon()) for _ in range(3)]
+            frames = [struct.pack(">i", number) + bytes(50_000) for number in (1, 2, 3)]
+            for frame in frames[:2]:
+                theirs.sendall(struct.pack(">i", len(frame)) + frame)
+            theirs.sendall(struct.pack(">i", len(frames[2])) + frames[2][:500])
+
+            def turn(most: int) -> None:
+                room = connection.get_buffer(-1)[:most]
+                connection.buffer_updated(ours.recv_into(room))
+
+            turn(100)  # the loop's read brought so little; the rest was there
+            assert await asked[0] == frames[0]
+            assert not asked[1].done()
+            turn(100)
+            assert await asked[1] == frames[1]
+            turn(100)  # of the third not all is there
+            assert not asked[2].done()
+            theirs.sendall(frames[2][500:])
+            turn(100)
+            assert await asked[2] == frames[2]
+            connection.connection_lost(None)
+
+    run(main())
+
+
+def test_the_end_in_the_middle_of_an_answer_is_left_to_the_loop() -> None:
+    async def main() -> None:
+        with line() as (connection, ours, theirs):
+            asked = connection.ask_raw(Api.FETCH, 4, FetchRequest(), soon())
+            theirs.sendall(struct.pack(">ii", 50_000, 1) + bytes(1_000))
+            theirs.close()
+            room = connection.get_buffer(-1)[:100]
+            connection.buffer_updated(ours.recv_into(room))
+            assert not asked.done()
+            assert connection._frames.missing == 50_000 - 1_004
+            connection.eof_received()
+            with pytest.raises(Unreachable, match="the broker has closed the connection"):
+                await asked
+            connection.connection_lost(None)
+
+    run(main())
+
+
+@pytest.mark.parametrize("end", [5, 1000, 300_000, (5 << 20) - 1])
+@pytest.mark.parametrize("pieces", [1, 20])
+def test_what_is_under_way_fails_when_the_broker_closes_in_the_middle_of_a_large_answer(
+    end: int, pieces: int
+) -> None:
+    async def main() -> None:
+        script = Pieces(bytes(5 << 20), pieces, end)
+        async with server(script) as at, connected(at) as connection:
+            fetch = connection.send(Api.FETCH, FetchRequest(), deadline=soon())
+            metadata = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            for asked in (fetch, metadata):
+                with pytest.raises(Unreachable, match="the broker has closed the connection"):
+                    await asked
+            await connection.gone
+            assert not connection.usable
+            assert connection.in_flight == 0
+
+    run(main())
+
+
+def test_records_come_from_a_broker(broker: Broker) -> None:
+    broker.produce("orders", *(f"record {number}" for number in range(1000)), partition=0)
+
+    async def main() -> None:
+        async with client(broker.bootstrap_servers) as one:
+            request = fetch_all(await one.refresh(["orders"], deadline=soon()))
+            answer = await one.send(Api.FETCH, request, node=1, deadline=soon())
+            assert b"record 999" in bytes(answer.responses[0].partitions[0].records)
+
+    run(main())
+
+
+def test_many_requests_are_under_way_at_once(broker: Broker) -> None:
+    async def main() -> None:
+        async with connected(broker.bootstrap_servers) as connection:
+            asked = [
+                connection.send(Api.METADATA, MetadataRequest(topics=None), deadline=soon())
+                for _ in range(200)
+            ]
+            assert connection.in_flight == 200
+            asked[3].cancel()
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            assert isinstance(answers.pop(3), asyncio.CancelledError)
+            assert all(each == answers[0] for each in answers)
+            assert connection.in_flight == 0
+
+    run(main())
+
+
+def test_all_who_wait_are_told_of_the_end_at_once(broker: Broker) -> None:
+    broker.delay("Metadata", 3600, times=None)
+
+    async def main() -> None:
+        async with connected(broker.bootstrap_servers) as connection:
+            first = connection.send(Api.METADATA, MetadataRequest(), deadline=soon(0.05))
+            second = connection.send(Api.METADATA, MetadataRequest(), deadline=soon(60))
+            with pytest.raises(TimedOut, match=r"no answer to Metadata within [0-9.]+ s"):
+                await first
+            with pytest.raises(TimedOut, match="no answer to Metadata within.*Metadata was under"):
+                await second
+            await connection.gone
+        async with connected(broker.bootstrap_servers) as connection:
+            asked = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            await asyncio.sleep(0.01)
+            broker.disconnect()
+            with pytest.raises(Unreachable, match="the broker has closed the connection"):
+                await asked
+            with pytest.raises(Unreachable, match="the broker has closed the connection"):
+                connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+
+    run(main())
+
+
+def test_a_connection_that_is_not_used_is_closed_and_opened_again() -> None:
+    async def main() -> None:
+        script = Script()
+        async with server(script) as at, client(at, idle_connection=20) as one:
+            connection = await one.connect(deadline=soon())
+            await one.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            await connection.gone
+            await one.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            assert script.connections == 2
+
+    run(main())
+
+
+def test_a_connection_is_not_idle_while_it_waits_for_an_answer(broker: Broker) -> None:
+    broker.delay("Metadata", 0.1)
+
+    async def main() -> None:
+        async with connected(broker.bootstrap_servers, idle_connection=10) as connection:
+            told = await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(1))
+            assert told.brokers
+            await connection.gone
+            assert not connection.usable
+
+    run(main())
+
+
+def test_a_session_that_ends_is_followed_by_a_new_one() -> None:
+    async def main() -> None:
+        script = Script(lifetime=40)
+        login = Login(mechanism="PLAIN", username="a", password="b")
+        async with server(script) as at, client(at, login=login) as one:
+            connection = await one.connect(deadline=soon())
+            await connection.gone
+            assert (await one.connect(deadline=soon())) is not connection
+            assert script.connections == 2
+
+    run(main())
+
+
+def test_what_is_under_way_is_answered_before_an_old_connection_is_closed(broker: Broker) -> None:
+    broker.delay("Metadata", 0.05)
+
+    async def main() -> None:
+        async with connected(broker.bootstrap_servers) as connection:
+            asked = connection.send(Api.METADATA, MetadataRequest(topics=None), deadline=soon())
+            connection.finish()
+            assert not connection.usable
+            assert [each.name for each in (await asked).topics] == ["orders"]
+            await connection.gone
+
+    run(main())
+
+
+def test_a_request_that_cannot_be_written_leaves_the_connection_as_it_is(broker: Broker) -> None:
+    async def main() -> None:
+        async with connected(broker.bootstrap_servers) as connection:
+            with pytest.raises(TypeError, match="MetadataRequest v"):
+                connection.send(Api.METADATA, MetadataRequest(topics=3), deadline=soon())
+            assert connection.in_flight == 0
+            await connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+
+    run(main())
+
+
+def fetch_all(known: Metadata) -> Message:
+    """Asks for all there is in orders-0."""
+    partition = FetchRequest.FetchTopic.FetchPartition(
+        partition=0, fetch_offset=0, partition_max_bytes=64 << 20
+    )
+    topic = FetchRequest.FetchTopic(
+        topic="orders", topic_id=known.topics["orders"].id, partitions=[partition]
+    )
+    return FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=64 << 20, topics=[topic])
+
+
+def test_who_does_not_run_the_loop_for_long_finds_what_came_meanwhile(broker: Broker) -> None:
+    for _ in range(8):
+        broker.produce("orders", bytes(1_000_000), partition=0)
+
+    async def main() -> None:
+        async with client(broker.bootstrap_servers) as one:
+            request = fetch_all(await one.refresh(["orders"], deadline=soon()))
+            connection = await one.connect(1, deadline=soon())
+            asked = connection.send(Api.FETCH, request, deadline=soon(0.1))
+            time.sleep(0.5)
+            answer = await asked
+            assert answer.responses[0].partitions[0].records.nbytes > 8_000_000
+
+    run(main())
+
+
+def test_a_request_is_sent_while_the_loop_does_not_run(broker: Broker) -> None:
+    loop = asyncio.new_event_loop()
+
+    async def opened() -> Connection:
+        at = broker.bootstrap_servers
+        return await Connection.open(address(at), config(at), soon())
+
+    try:
+        connection = loop.run_until_complete(opened())
+        request = MetadataRequest(topics=None)
+        asked = connection.send(Api.METADATA, request, deadline=loop.time() + 10)
+        answer = loop.run_until_complete(asked)
+        assert [each.name for each in answer.topics] == ["orders"]
+        loop.run_until_complete(connection.abort())
+    finally:
+        loop.close()
+
+
+def test_a_broker_that_throttles_has_more_time_for_the_next_answer() -> None:
+    class Throttling(Script):
+        async def pause(self, api: Api) -> None:
+            if api is Api.METADATA:
+                await asyncio.sleep(0.1)
+
+        def answer(self, api: Api, correlation: int) -> Message:
+            answer = super().answer(api, correlation)
+            answer.throttle_time_ms = 10_000
+            return answer
+
+    async def main() -> None:
+        async with server(Throttling()) as at, connected(at) as connection:
+            await connection.send(Api.FETCH, FetchRequest(), deadline=soon())
+            answer = await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(0.01))
+            assert answer.throttle_time_ms == 10_000
+
+    run(main())
+
+
+def test_no_throttle_puts_an_answer_off_for_ever() -> None:
+    class Throttling(Script):
+        async def pause(self, api: Api) -> None:
+            if api is Api.METADATA:
+                await asyncio.Event().wait()
+
+        def answer(self, api: Api, correlation: int) -> Message:
+            answer = super().answer(api, correlation)
+            answer.throttle_time_ms = 2**31 - 1
+            return answer
+
+    async def main() -> None:
+        async with server(Throttling()) as at, connected(at, request_timeout=50) as connection:
+            await connection.send(Api.FETCH, FetchRequest(), deadline=soon())
+            with pytest.raises(TimedOut, match="no answer to Metadata within"):
+                await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(0.05))
+
+    run(main())
+
+
+# One opening for all
+
+
+def test_all_who_need_a_connection_share_one() -> None:
+    async def main() -> None:
+        script = Script()
+        async with server(script) as at, client(at) as one:
+            found = await asyncio.gather(*(one.connect(deadline=soon()) for _ in range(50)))
+            assert len(set(map(id, found))) == 1
+            assert script.connections == 1
+
+    run(main())
+
+
+def test_a_coordinator_has_a_connection_of_its_own(broker: Broker) -> None:
+    async def main() -> None:
+        async with client(broker.bootstrap_servers) as one:
+            await one.refresh([], deadline=soon())
+            common = await one.connect(1, deadline=soon())
+            coordinator = await one.coordinator("readers", soon())
+            assert await coordinator.connect(soon()) is not common
+            assert await one.connect(deadline=soon()) is common
+
+    run(main())
+
+
+def test_who_gives_up_does_not_keep_the_others_from_the_connection() -> None:
+    async def main() -> None:
+        script = Script()
+        go = asyncio.Event()
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await go.wait()
+            await script(reader, writer)
+
+        async with server(slow) as at, client(at) as one:
+            patient = asyncio.ensure_future(one.connect(deadline=soon()))
+            hasty = asyncio.ensure_future(one.connect(deadline=soon(0.01)))
+            cancelled = asyncio.ensure_future(one.connect(deadline=soon()))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            with pytest.raises(TimedOut, match=f"{at}.*nothing is said in the time given"):
+                await hasty
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            go.set()
+            assert (await patient).usable
+            assert script.connections == 1
+
+    run(main())
+
+
+# The end of a client
+
+
+def silent() -> Talk:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    return talk
+
+
+def test_a_client_is_closed_while_it_connects() -> None:
+    async def main() -> None:
+        async with server(silent()) as at:
+            one = Client(config(at))
+            waiting = [
+                asyncio.ensure_future(one.connect(deadline=soon())),
+                asyncio.ensure_future(one.refresh([], deadline=soon())),
+            ]
+            await asyncio.sleep(0.01)
+            await one.close()
+            for each in waiting:
+                with pytest.raises(Unreachable, match="this client is closed"):
+                    await each
+            with pytest.raises(Unreachable, match="this client is closed"):
+                await one.connect(deadline=soon())
+            one.request_refresh()
+            await one.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("security", [None, Tls()])
+@pytest.mark.parametrize("how", ["cancelled", "late"])
+def test_an_opening_that_is_given_up_leaves_nothing(security: Tls | None, how: str) -> None:
+    async def main() -> None:
+        async with server(silent()) as at:
+            settings = config(at, tls=security)
+            means = Means(settings)
+            if how == "late":
+                with pytest.raises(Unreachable):
+                    await Connection.open(address(at), settings, soon(0.05), means=means)
+                return
+            opening = asyncio.ensure_future(
+                Connection.open(address(at), settings, soon(), means=means)
+            )
+            await asyncio.sleep(0.05)
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(main())
+        gc.collect()
+
+
+def files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_nothing_is_left_open(broker: Broker) -> None:
+    async def main() -> None:
+        async with client(broker.bootstrap_servers) as one:
+            await one.refresh(["orders"], deadline=soon())
+            coordinator = await one.coordinator("readers", soon())
+            await coordinator.connect(soon())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(main())
+        broker.group("readers")  # the broker has seen the end of the connections too
+        gc.collect()
+        before = files()
+        for _ in range(5):
+            run(main())
+        gc.collect()
+        assert files() <= before + 2  # those that the broker is about to close
+
+
+def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> None:
+    """Whenever that happens: while it connects, is asked or is closed."""
+
+    async def use(made: Client) -> None:
+        try:
+            await made.refresh(["orders"], deadline=soon())
+            made.request_refresh()
+        finally:
+            await made.close()
+
+    async def main() -> None:
+        for turns in range(60):
+            made = Client(config(broker.bootstrap_servers))
+            task = asyncio.ensure_future(use(made))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for _ in range(2):  # the second one while it closes
+                task.cancel()
+                await asyncio.sleep(0)
+            await asyncio.wait([task])
+        while asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.sleep(0)
+
+    before = files()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(main())
+        gc.collect()
+    end = time.monotonic() + 20
+    while files() > before and time.monotonic() < end:
+        time.sleep(0.01)  # the broker, in this process, closes its own ends
+    assert files() <= before
+
+
+def test_a_peer_that_is_closed_opens_nothing() -> None:
+    async def main() -> None:
+        async with server(Script()) as at:
+            one = Client(config(at))
+            await one.refresh([], deadline=soon())
+            [peer] = one._peers.values()
+            assert isinstance(peer, Peer)
+            await one.close()
+            with pytest.raises(Unreachable, match="this client is closed"):
+                await peer.connect(soon())
+
+    run(main())
+
+
+# Races
+
+
+def test_the_first_to_succeed_wins_and_the_others_end() -> None:
+    async def main() -> None:
+        ended: list[str] = []
+
+        async def way(name: str, seconds: float, *, fails: bool = False) -> str:
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                ended.append(name)
+            if fails:
+                raise Unreachable(name)
+            return name
+
+        won, failed = await race.first(
+            [
+                lambda: way("slow", 3600),
+                lambda: way("failing", 0, fails=True),
+                lambda: way("good", 0),
+                lambda: way("unneeded", 0),
+            ]
+        )
+        assert won == "good"
+        assert [str(each) for each in failed] == ["failing"]
+        assert sorted(ended) == ["failing", "good", "slow"]
+
+        lost, failed = await race.first([lambda: way("a", 0, fails=True)] * 3)
+        assert lost is None
+        assert len(failed) == 3
+        assert await race.first([]) == (None, [])
+
+    run(main())
+
+
+def test_what_is_won_twice_is_not_lost() -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+        discarded: list[int] = []
+
+        async def way(number: int) -> int:
+            if number == 1:
+                go.set()
+            else:
+                await go.wait()
+            return number
+
+        won, _ = await race.first([lambda: way(0), lambda: way(1)], discard=discarded.append)
+        assert won is not None
+        assert sorted([won, *discarded]) == [0, 1]
+
+    run(main())
+
+
+def test_what_was_won_is_not_lost_when_the_race_is_cancelled() -> None:
+    async def main() -> None:
+        ending, go = asyncio.Event(), asyncio.Event()
+        discarded: list[int] = []
+
+        async def stubborn(number: int) -> int:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                ending.set()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await go.wait()
+            return number
+
+        async def quick() -> int:
+            return 2
+
+        ways: list[Callable[[], Awaitable[int]]] = [
+            partial(stubborn, 0),
+            partial(stubborn, 1),
+            quick,
+        ]
+        racing = asyncio.ensure_future(race.first(ways, discard=discarded.append))
+        await ending.wait()
+        racing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await racing
+        go.set()
+        while len(discarded) < 3:
+            await asyncio.sleep(0)
+        assert sorted(discarded) == [0, 1, 2]
+
+    run(main())
+
+
+def test_an_error_of_another_kind_ends_a_race() -> None:
+    async def main() -> None:
+        async def way() -> int:
+            raise ValueError("odd")
+
+        with pytest.raises(ValueError, match="odd"):
+            await race.first([way, way])
+
+    run(main())

@@ -1,0 +1,317 @@
+"""Logging in, and TLS: against Rota's own broker, and by the steps of the exchange."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rota
+from rota.client import tls
+from rota.client.login import begin
+from rota.errors import (
+    AuthenticationFailed,
+    FormatError,
+    InputError,
+    TimedOut,
+    Unreachable,
+    Untrusted,
+)
+from rota.model.client import Login, Tls
+from rota.wire.sasl import FEWEST_ITERATIONS, Mechanism, Users
+from rota.wire.sasl import begin as served
+from tests.support.client import client, run, soon
+
+ALICE = {"alice": "wonder,=land"}
+MECHANISMS = pytest.mark.parametrize("mechanism", list(Mechanism))
+
+
+def login(mechanism: str, user: str = "alice", password: str = "wonder,=land") -> Login:
+    return Login(mechanism=str(mechanism), username=user, password=password)
+
+
+async def reached(server: str, **fields: Any) -> int:
+    """How many brokers a client knows after its first question."""
+    async with client(server, **fields) as one:
+        return len((await one.refresh([], deadline=soon())).brokers)
+
+
+def problem(server: str, kind: type[Exception], **fields: Any) -> str:
+    async def main() -> str:
+        with pytest.raises(kind) as caught:
+            await reached(server, **fields)
+        return str(caught.value)
+
+    return run(main())
+
+
+# SASL
+
+
+@MECHANISMS
+def test_a_user_logs_in(mechanism: str) -> None:
+    with rota.Broker(users=ALICE) as broker:
+        assert run(reached(broker.bootstrap_servers, login=login(mechanism))) == 1
+
+
+@MECHANISMS
+def test_a_wrong_password_is_refused_once_and_for_all(mechanism: str) -> None:
+    config = {"connection.failed.authentication.delay.ms": 1}
+    with rota.Broker(users=ALICE, config=config) as broker:
+        wrong = login(mechanism, password="wrong")
+        said = problem(broker.bootstrap_servers, AuthenticationFailed, login=wrong)
+        assert f"user 'alice' is refused by {mechanism}: " in said
+        assert "wrong user or password" in said
+        assert broker.bootstrap_servers in said
+        assert "wrong'" not in said
+
+
+def test_a_mechanism_that_the_broker_has_not_is_named_with_those_it_has() -> None:
+    with rota.Broker(users=ALICE, mechanisms=["PLAIN", "SCRAM-SHA-512"]) as broker:
+        wrong = login("SCRAM-SHA-256")
+        said = problem(broker.bootstrap_servers, AuthenticationFailed, login=wrong)
+        assert "SCRAM-SHA-256 is not one of those it has: PLAIN, SCRAM-SHA-512" in said
+
+
+def test_a_login_where_nobody_logs_in() -> None:
+    with rota.Broker() as broker:
+        said = problem(broker.bootstrap_servers, AuthenticationFailed, login=login("PLAIN"))
+        assert "nobody logs in there: security.protocol must be PLAINTEXT or SSL" in said
+
+
+def test_no_login_where_one_is_needed() -> None:
+    with rota.Broker(users=ALICE) as broker:
+
+        async def main() -> None:
+            async with client(broker.bootstrap_servers) as one:
+                await one.connect(deadline=soon())
+                broker.delay("ApiVersions", 60)  # for whoever connects again
+                with pytest.raises(TimedOut, match="after the greeting: it may want a login"):
+                    await one.refresh([], deadline=soon(0.5))
+
+        run(main())
+
+
+names = st.text(st.characters(codec="ascii", exclude_characters="\0"), min_size=1, max_size=20)
+passwords = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=20)
+
+
+@given(mechanism=st.sampled_from(list(Mechanism)), user=names, password=passwords)
+def test_both_sides_of_an_exchange_agree(mechanism: Mechanism, user: str, password: str) -> None:
+    users = Users({user: password}, lambda: b"salt" * 4)
+    ours = begin(login(mechanism, user, password), "ours")
+    theirs = served(mechanism, users, lambda: "theirs")
+    said: bytes | None = ours.first()
+    while said is not None:
+        step = theirs.step(said)
+        said = ours.step(step.reply)
+    assert step.user == user
+
+
+@pytest.mark.parametrize(
+    ("challenge", "said"),
+    [
+        (b"", "challenge is not SCRAM's"),
+        (b"r=other,s=c2FsdA==,i=4096", "belongs to another login"),
+        (b"r=ours,s=c2FsdA==,i=4096", "belongs to another login"),
+        (b"r=ours+1,s=c2FsdA==,i=4095", "asks for 4095 iterations"),
+        (b"r=ours+1,s=c2FsdA==,i=99999999", "asks for 99999999 iterations"),
+        (b"r=ours+1,s=c,i=4096", "broken base64"),
+    ],
+)
+def test_a_challenge_that_is_none(challenge: bytes, said: str) -> None:
+    exchange = begin(login("SCRAM-SHA-256"), "ours")
+    exchange.first()
+    with pytest.raises(FormatError, match=said):
+        exchange.step(challenge)
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        (b"v=" + b"A" * 44, "cannot prove that it knows the password"),
+        (b"e=other-error", "says 'other-error'"),
+        (b"welcome", "last message is not SCRAM's"),
+    ],
+)
+def test_a_broker_that_does_not_know_the_password(last: bytes, said: str) -> None:
+    exchange = begin(login("SCRAM-SHA-256"), "ours")
+    exchange.step(f"r=ours+1,s=c2FsdA==,i={FEWEST_ITERATIONS}".encode())
+    with pytest.raises(FormatError, match=said):
+        exchange.step(last)
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def trusted(authority: trustme.CA) -> str:
+    return authority.cert_pem.bytes().decode()
+
+
+def secured(authority: trustme.CA, *names: str, **options: Any) -> ssl.SSLContext:
+    """A broker's TLS, with a certificate for these names."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*(names or ("127.0.0.1", "localhost")), **options).configure_cert(context)
+    return context
+
+
+def test_a_broker_is_reached_by_tls(authority: trustme.CA, tmp_path: Path) -> None:
+    file = tmp_path / "trusted.pem"
+    file.write_text(trusted(authority))
+    with rota.Broker(tls=secured(authority)) as broker:
+        server = broker.bootstrap_servers
+        assert run(reached(server, tls=Tls(authorities=trusted(authority)))) == 1
+        assert run(reached(server, tls=Tls(authorities_file=str(file)))) == 1
+        by_name = server.replace("127.0.0.1", "localhost")
+        assert run(reached(by_name, tls=Tls(authorities=trusted(authority)))) == 1
+
+
+@MECHANISMS
+def test_a_user_logs_in_by_tls(authority: trustme.CA, mechanism: str) -> None:
+    with rota.Broker(users=ALICE, tls=secured(authority)) as broker:
+        security = Tls(authorities=trusted(authority))
+        assert run(reached(broker.bootstrap_servers, tls=security, login=login(mechanism))) == 1
+
+
+def test_a_certificate_for_another_name(authority: trustme.CA) -> None:
+    with rota.Broker(tls=secured(authority, "kafka.example")) as broker:
+        server = broker.bootstrap_servers
+        said = problem(server, Untrusted, tls=Tls(authorities=trusted(authority)))
+        assert server in said
+        assert "its certificate is not for this name" in said
+        assert "ssl.endpoint.identification.algorithm" in said
+        careless = Tls(authorities=trusted(authority), checks_name=False)
+        assert run(reached(server, tls=careless)) == 1
+
+
+def test_a_certificate_of_a_stranger(authority: trustme.CA) -> None:
+    with rota.Broker(tls=secured(authority)) as broker:
+        for security in (Tls(), Tls(authorities=trusted(trustme.CA()))):
+            said = problem(broker.bootstrap_servers, Untrusted, tls=security)
+            assert "signed by nobody that is trusted here" in said
+            assert "ssl.truststore.location" in said
+
+
+def test_a_certificate_that_has_expired(authority: trustme.CA) -> None:
+    past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    with rota.Broker(tls=secured(authority, not_after=past)) as broker:
+        security = Tls(authorities=trusted(authority))
+        said = problem(broker.bootstrap_servers, Untrusted, tls=security)
+        assert "its certificate has expired" in said
+
+
+def test_tls_where_there_is_none() -> None:
+    with rota.Broker() as broker:
+
+        async def main() -> None:
+            async with client(broker.bootstrap_servers, tls=Tls()) as one:
+                with pytest.raises(Unreachable, match="may be a port without TLS"):
+                    await one.refresh([], deadline=soon(1))
+
+        run(main())
+
+
+def identified(authority: trustme.CA, folder: Path) -> Tls:
+    """A client that a broker knows by its certificate."""
+    own = authority.issue_cert("client@example.org")
+    file = folder / "client.pem"
+    own.private_key_and_cert_chain_pem.write_to_path(file)
+    return Tls(authorities=trusted(authority), identity_file=str(file))
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_broker_that_wants_a_clients_certificate(
+    authority: trustme.CA, tmp_path: Path, newest: ssl.TLSVersion
+) -> None:
+    context = secured(authority)
+    context.maximum_version = newest
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(context)
+    with rota.Broker(tls=context) as broker:
+        server = broker.bootstrap_servers
+        assert run(reached(server, tls=identified(authority, tmp_path))) == 1
+        anonymous = Tls(authorities=trusted(authority))
+        assert "want" in problem(server, Untrusted, tls=anonymous)
+        assert "client's certificate" in problem(server, Untrusted, tls=anonymous)
+        stranger = trustme.CA().issue_cert("client@example.org")
+        unknown = Tls(
+            authorities=trusted(authority),
+            chain=stranger.cert_chain_pems[0].bytes().decode(),
+            key=stranger.private_key_pem.bytes().decode(),
+        )
+        assert "does not accept this client's" in problem(server, Untrusted, tls=unknown)
+
+
+def test_who_a_client_is_may_be_a_text(authority: trustme.CA) -> None:
+    own = authority.issue_cert("client@example.org")
+    context = tls.context(
+        Tls(
+            authorities=trusted(authority),
+            chain="".join(each.bytes().decode() for each in own.cert_chain_pems),
+            key=own.private_key_pem.bytes().decode(),
+        )
+    )
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_files_that_are_not_what_they_should_be(authority: trustme.CA, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.write_text("nothing")
+    broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    one, other = (authority.issue_cert("a@b.org") for _ in range(2))
+    mixed = Tls(
+        chain=one.cert_chain_pems[0].bytes().decode(), key=other.private_key_pem.bytes().decode()
+    )
+    trust, own = "ssl.truststore.location", "ssl.keystore.location"
+    for given_, kind, said in (
+        (
+            Tls(authorities_file="/no/such"),
+            Unreachable,
+            f"{trust}: /no/such: No such",
+        ),
+        (Tls(authorities_file=str(empty)), InputError, "empty.pem: there is no certificate in PEM"),
+        (
+            Tls(authorities=broken),
+            InputError,
+            "truststore.certificates: a certificate in it cannot",
+        ),
+        (Tls(identity_file="/no/such"), Unreachable, f"{own}: /no/such: No such"),
+        (Tls(identity_file=str(empty)), InputError, "empty.pem: a certificate and its key in PEM"),
+        (Tls(chain="x"), InputError, "ssl.keystore.certificate.chain and ssl.keystore.key go"),
+        (mixed, InputError, "the key does not belong to the certificate"),
+    ):
+        with pytest.raises(kind, match=said):
+            tls.context(given_)
+
+
+def test_a_key_behind_a_password(authority: trustme.CA) -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    own = authority.issue_cert("client@example.org")
+    key = serialization.load_pem_private_key(own.private_key_pem.bytes(), None)
+    locked = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"open sesame"),
+    ).decode()
+    chain = own.cert_chain_pems[0].bytes().decode()
+    tls.context(Tls(chain=chain, key=locked, password="open sesame"))
+    with pytest.raises(InputError, match="the key is locked; ssl.key.password opens it"):
+        tls.context(Tls(chain=chain, key=locked))
+    with pytest.raises(InputError, match="ssl.key.password must open the key"):
+        tls.context(Tls(chain=chain, key=locked, password="wrong"))
+
+
+def test_no_secret_is_shown() -> None:
+    assert "wonder" not in repr(login("PLAIN"))

@@ -1,0 +1,85 @@
+"""What a client knows of a cluster, and when it asks again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+import rota
+from rota.broker.embedded import Broker
+from rota.errors import Code, TimedOut, UnknownTopic
+from rota.model.topic import TopicPartition
+from rota.wire.message import Message, MetadataResponse
+from tests.support.client import client, run, soon
+
+ID, OTHER = b"1" * 16, b"2" * 16
+
+
+def topic(name: str, *partitions: tuple[int, int], id: bytes = ID, error: int = 0) -> Message:  # noqa: A002
+    """A topic whose partitions have these leaders and epochs."""
+    made = MetadataResponse.MetadataResponseTopic
+    part = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
+    return made(
+        name=name,
+        topic_id=id,
+        error_code=error,
+        partitions=[
+            part(
+                partition_index=number,
+                leader_id=leader,
+                leader_epoch=epoch,
+                replica_nodes=[leader],
+                isr_nodes=[leader],
+            )
+            for number, (leader, epoch) in enumerate(partitions)
+        ],
+    )
+
+
+# Against a broker
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with rota.Broker(config={"auto.create.topics.enable": True}) as one:
+        yield one
+
+
+def test_topics_come_grow_go_and_come_again(broker: Broker) -> None:
+    async def main() -> None:
+        async with client(broker.bootstrap_servers) as one:
+            assert (await one.refresh(["t"], deadline=soon())).topics["t"].error == 3
+            made = await one.refresh(["t"], deadline=soon(), create=True)
+            if made.topics["t"].error:
+                await one.leader(TopicPartition("t", 0), soon())
+            first = one.metadata.topics["t"]
+            assert len(first.partitions) == 1
+            broker.grow_topic("t", 3)
+            assert len((await one.refresh(["t"], deadline=soon())).topics["t"].partitions) == 3
+            broker.delete_topic("t")
+            assert (await one.refresh(["t"], deadline=soon())).topics["t"].error == 3
+            broker.create_topic("t", 2)
+            again = (await one.refresh(["t"], deadline=soon())).topics["t"]
+            assert again.id != first.id
+            assert len(again.partitions) == 2
+            odd = (await one.refresh(["a b"], deadline=soon())).topics["a b"]
+            assert odd.error == Code.INVALID_TOPIC_EXCEPTION
+
+    run(main())
+
+
+def test_a_leader_is_waited_for(broker: Broker) -> None:
+    async def main() -> None:
+        async with client(broker.bootstrap_servers) as one:
+            waiting = asyncio.ensure_future(one.leader(TopicPartition("late", 0), soon()))
+            await asyncio.sleep(0.02)
+            broker.create_topic("late")
+            assert await waiting == 1
+            with pytest.raises(TimedOut, match="never-0 has no leader: there is no topic"):
+                await one.leader(TopicPartition("never", 0), soon(0.05))
+            with pytest.raises(UnknownTopic, match="'a b' is no name that a topic can have"):
+                await one.leader(TopicPartition("a b", 0), soon())
+
+    run(main())

@@ -1,0 +1,420 @@
+"""Answers that a thread receives: the same as others, while the loop may stand still."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import os
+import random
+import socket
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from itertools import repeat
+
+import pytest
+
+import rota
+from rota.client.connection import LARGE_ANSWER, Connection
+from rota.client.receiver import Outcome, Receiver
+from rota.errors import FormatError, TimedOut, Unreachable
+from rota.wire.api import Api
+from rota.wire.frame import LENGTH_SIZE, Frames
+from rota.wire.message import FetchRequest, FetchResponse, Message, MetadataRequest
+from tests.local.client.test_client_connection import Script, connected, fetch_all, files
+from tests.support.client import client, run, server, soon
+from tests.support.waiting import until
+
+LIMIT = 100 << 20
+ANSWER = LARGE_ANSWER + 1_000
+
+
+def receivers() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name.startswith("rota-receive")]
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    assert not receivers()
+
+
+class Fetches(Script):
+    """Answers Fetches with what a test says."""
+
+    def __init__(self, *bodies: bytes) -> None:
+        super().__init__()
+        self.bodies: Iterator[bytes] = iter(bodies)
+
+    def answer(self, api: Api, correlation: int) -> Message:
+        if api is not Api.FETCH:
+            return super().answer(api, correlation)
+        part = FetchResponse.FetchableTopicResponse.PartitionData(records=next(self.bodies))
+        topic = FetchResponse.FetchableTopicResponse(partitions=[part])
+        return FetchResponse(session_id=correlation, responses=[topic])
+
+
+def ask(connection: Connection, patience: float = 10) -> asyncio.Future[Message]:
+    request = FetchRequest()
+    return connection.send(Api.FETCH, request, deadline=soon(patience), large=True)
+
+
+def body(answer: Message) -> bytes:
+    return bytes(answer.responses[0].partitions[0].records)
+
+
+def test_a_large_answer_is_followed_by_one_that_a_thread_receives() -> None:
+    sizes = [10, ANSWER, ANSWER, 3 * ANSWER, 10, 20, ANSWER, 0]
+    bodies = [random.Random(size).randbytes(size) for size in sizes]
+    by_thread = [size >= LARGE_ANSWER for size in [0, *sizes[:-1]]]
+
+    async def main() -> None:
+        async with server(Fetches(*bodies)) as at, connected(at) as connection:
+            for expected, threaded in zip(bodies, by_thread, strict=True):
+                asked = ask(connection)
+                transport = connection._transport
+                assert transport is not None
+                assert transport.is_reading() is not threaded
+                assert body(await asked) == expected
+                assert transport.is_reading()
+            assert len(receivers()) == 1
+            told = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            assert (await told).controller_id > 0
+
+    run(main())
+
+
+def test_who_does_not_say_that_an_answer_may_be_large_starts_no_thread() -> None:
+    async def main() -> None:
+        async with server(Fetches(*[bytes(ANSWER)] * 3)) as at, connected(at) as connection:
+            for _ in range(3):
+                await connection.send(Api.FETCH, FetchRequest(), deadline=soon())
+            assert not receivers()
+
+    run(main())
+
+
+def test_a_thread_is_not_told_while_something_else_is_under_way() -> None:
+    async def main() -> None:
+        async with server(Fetches(*[bytes(ANSWER)] * 3)) as at, connected(at) as connection:
+            await ask(connection)
+            told = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            asked = ask(connection)
+            assert not receivers()
+            assert (await told).controller_id > 0
+            assert len(body(await asked)) == ANSWER
+
+    run(main())
+
+
+def test_nothing_is_sent_while_a_thread_has_the_socket() -> None:
+    async def main() -> None:
+        async with server(Fetches(*[bytes(ANSWER)] * 2)) as at, connected(at) as connection:
+            await ask(connection)
+            asked = ask(connection)
+            with pytest.raises(AssertionError, match="a thread has the socket"):
+                connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            assert len(body(await asked)) == ANSWER
+            told = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
+            assert (await told).controller_id > 0
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "error"),
+    [
+        (os, "dup", OSError(errno.EMFILE, "too many open files")),
+        (threading.Thread, "start", RuntimeError("can't start new thread")),
+    ],
+)
+def test_the_loop_receives_where_no_thread_can_be_had(
+    monkeypatch: pytest.MonkeyPatch, place: object, name: str, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    async def main() -> None:
+        async with server(Fetches(*[bytes(ANSWER)] * 4)) as at, connected(at) as connection:
+            await ask(connection)
+            with monkeypatch.context() as patch:
+                patch.setattr(place, name, fail)
+                asked = ask(connection)
+            gc.collect()
+            assert len(body(await asked)) == ANSWER
+            assert not receivers()
+            assert len(body(await ask(connection))) == ANSWER
+            assert receivers()
+
+    run(main())
+
+
+def test_an_answer_that_there_is_no_memory_for_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: int) -> None:
+        raise MemoryError
+
+    async def main() -> None:
+        async with server(Fetches(*[bytes(ANSWER)] * 2)) as at, connected(at) as connection:
+            await ask(connection)
+            monkeypatch.setattr("rota.wire.frame.roomy", fail)
+            with pytest.raises(Unreachable, match=r"cannot be received: MemoryError\(\)"):
+                await ask(connection)
+
+    run(main())
+
+
+def test_a_thread_receives_while_the_loop_does_not_run() -> None:
+    with rota.Broker() as broker:
+        broker.create_topic("orders")
+        for _ in range(20):
+            broker.produce("orders", bytes(1_000_000), partition=0)
+
+        async def main() -> None:
+            async with client(broker.bootstrap_servers) as one:
+                request = fetch_all(await one.refresh(["orders"], deadline=soon()))
+                connection = await one.connect(1, deadline=soon())
+                first = connection.send(Api.FETCH, request, deadline=soon(), large=True)
+                expected = body(await first)
+                asked = connection.send(Api.FETCH, request, deadline=soon(), large=True)
+                delivered = _noticed(connection)
+                assert delivered.wait(10)  # the loop stands still here
+                assert body(await asked) == expected
+
+        run(main())
+
+
+def _noticed(connection: Connection) -> threading.Event:
+    """Set as soon as the thread has the answer."""
+    event = threading.Event()
+    loop = connection._loop
+    call = loop.call_soon_threadsafe
+
+    def notice(*given: object) -> object:
+        event.set()
+        return call(*given)  # type: ignore[arg-type]
+
+    loop.call_soon_threadsafe = notice  # type: ignore[method-assign, assignment]
+    return event
+
+
+class Ending(Fetches):
+    """Says the second answer to a Fetch up to somewhere, then nothing, or closes."""
+
+    def __init__(self, upto: int, *, silent: bool = False) -> None:
+        super().__init__()
+        self.bodies = repeat(bytes(ANSWER))
+        self.upto = upto
+        self.silent = silent
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answered = _Cut(writer, self.upto)
+        try:
+            await super().__call__(reader, answered)  # type: ignore[arg-type]
+        except EOFError:
+            if self.silent:
+                await reader.read()
+
+
+class _Cut:
+    """A writer that stops in the middle of the second large answer."""
+
+    def __init__(self, writer: asyncio.StreamWriter, upto: int) -> None:
+        self.writer = writer
+        self.upto = upto
+        self.large = 0
+
+    def write(self, data: bytes) -> None:
+        self.large += len(data) >= LARGE_ANSWER
+        self.writer.write(data[: self.upto] if self.large == 2 else data)
+
+    async def drain(self) -> None:
+        await self.writer.drain()
+        if self.large == 2:
+            raise EOFError
+
+
+@pytest.mark.parametrize("upto", [0, 2, 4, 5, 100_000, ANSWER])
+def test_the_broker_closes_while_a_thread_receives(upto: int) -> None:
+    async def main() -> None:
+        async with server(Ending(upto)) as at, connected(at) as connection:
+            await ask(connection)
+            with pytest.raises(Unreachable, match="the broker has closed the connection"):
+                await ask(connection)
+            await connection.gone
+            assert not connection.usable
+
+    run(main())
+
+
+@pytest.mark.parametrize("upto", [0, 3, 100_000])
+def test_an_answer_that_a_thread_waits_for_in_vain_ends_the_connection(upto: int) -> None:
+    async def main() -> None:
+        async with server(Ending(upto, silent=True)) as at, connected(at) as connection:
+            await ask(connection)
+            with pytest.raises(TimedOut, match="no answer to Fetch within"):
+                await ask(connection, patience=0.1)
+            await connection.gone
+            assert not receivers()
+
+    run(main())
+
+
+@pytest.mark.parametrize("upto", [0, 3, 100_000])
+def test_a_connection_is_closed_while_a_thread_receives(upto: int) -> None:
+    async def main() -> None:
+        async with server(Ending(upto, silent=True)) as at:
+            for _ in range(20):
+                async with connected(at) as connection:
+                    await ask(connection)
+                    asked = ask(connection)
+                    await asyncio.sleep(0.001)
+                    connection.close()
+                    with pytest.raises(Unreachable, match="this client has closed"):
+                        await asked
+                assert not receivers()
+
+    before = files()
+    run(main())
+    gc.collect()
+    assert files() <= before + 2
+
+
+def test_what_is_no_answer_ends_the_connection_from_a_thread_too() -> None:
+    class Foreign(Fetches):
+        async def __call__(
+            self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
+            await super().__call__(reader, _Foreign(writer, 0))  # type: ignore[arg-type]
+
+    class _Foreign(_Cut):
+        def write(self, data: bytes) -> None:
+            self.large += len(data) >= LARGE_ANSWER
+            self.writer.write(b"\x7f\xff\xff\xff" + data if self.large == 2 else data)
+
+        async def drain(self) -> None:
+            await self.writer.drain()
+
+    async def main() -> None:
+        async with server(Foreign(*[bytes(ANSWER)] * 2)) as at, connected(at) as connection:
+            await ask(connection)
+            with pytest.raises(Unreachable, match="no answer: a frame of 2147483647 bytes"):
+                await ask(connection)
+
+    run(main())
+
+
+# The thread itself
+
+
+class Post:
+    """Gets what a thread delivers."""
+
+    def __init__(self) -> None:
+        self.got: list[Outcome] = []
+        self.news = threading.Event()
+
+    def deliver(self, outcome: Outcome) -> None:
+        self.got.append(outcome if isinstance(outcome, Exception | None) else bytes(outcome))
+        self.news.set()
+
+    def wait(self) -> Outcome:
+        assert self.news.wait(10)
+        self.news.clear()
+        return self.got[-1]
+
+
+@pytest.fixture
+def line() -> Iterator[tuple[Receiver, Post, socket.socket, socket.socket]]:
+    """A receiver, what it delivers, the socket it shares, and its other end."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        post = Post()
+        frames = Frames(LIMIT, bytearray(LENGTH_SIZE), "the limit", 1 << 20)
+        receiver = Receiver(ours.dup(), frames, post.deliver, "test")
+        yield receiver, post, ours, theirs
+        receiver.close()
+
+
+Line = tuple[Receiver, Post, socket.socket, socket.socket]
+
+
+def framed(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+def test_one_frame_is_received_for_each_order_and_not_a_byte_more(line: Line) -> None:
+    receiver, post, ours, theirs = line
+    theirs.sendall(framed(b"first") + framed(b"second") + framed(b""))
+    receiver.expect()
+    assert post.wait() == b"first"
+    assert ours.recv(100, socket.MSG_PEEK) == framed(b"second") + framed(b"")
+    for expected in (b"second", b""):
+        receiver.expect()
+        assert post.wait() == expected
+    with pytest.raises(BlockingIOError):  # it does not block for the loop
+        ours.recv(1)
+    assert post.got == [b"first", b"second", b""]
+
+
+@pytest.mark.parametrize("size", [70_000, 3 << 20])
+def test_a_frame_is_received_however_its_bytes_come(line: Line, size: int) -> None:
+    """Larger than what room is made for at once, too."""
+    receiver, post, _, theirs = line
+    data = random.Random(size).randbytes(size)
+    receiver.expect()
+    whole = framed(data)
+    for begin, end in ((0, 1), (1, 3), (3, 10), (10, 50_000), (50_000, len(whole))):
+        theirs.sendall(whole[begin:end])
+        time.sleep(0.01)
+    assert post.wait() == data
+
+
+def test_the_end_is_told_and_what_is_no_frame(line: Line) -> None:
+    receiver, post, _, theirs = line
+    theirs.sendall(struct.pack(">i", LIMIT + 1))
+    receiver.expect()
+    found = post.wait()
+    assert isinstance(found, FormatError)
+    assert "the limit is 104857600 (the limit)" in str(found)
+    theirs.close()
+    receiver.expect()
+    assert isinstance(post.wait(), FormatError)  # what came first is still there
+
+
+def test_the_end_of_the_connection_is_no_answer(line: Line) -> None:
+    receiver, post, _, theirs = line
+    receiver.expect()
+    theirs.sendall(b"\0\0")
+    theirs.close()
+    assert post.wait() is None
+
+
+def test_a_thread_does_not_keep_alive_who_is_forgotten() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        post = Post()
+        frames = Frames(LIMIT, bytearray(LENGTH_SIZE))
+        receiver = Receiver(ours.dup(), frames, post.deliver, "test")
+        receiver.expect()
+        theirs.sendall(b"\0\0\1\0 and no more")
+        forgotten = weakref.ref(post)
+        del post, receiver
+        gc.collect()
+        until("its thread has ended", lambda: not receivers())
+        assert forgotten() is None
+        assert theirs.recv(1) == b""  # the connection is ended, too
+
+
+def test_a_fork_does_not_end_its_parents_connection(line: Line) -> None:
+    receiver, post, _, theirs = line
+    receiver._process += 1  # as in a child, whose copy is collected
+    receiver.__del__()
+    receiver.expect()
+    theirs.sendall(framed(b"still there"))
+    assert post.wait() == b"still there"

@@ -1,0 +1,178 @@
+"""Whatever a broker and a network do to them: two drivers stay sound, and recover."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rota import Broker
+from rota.errors import (
+    AuthorizationFailed,
+    Code,
+    CommitFailed,
+    GroupError,
+    InputError,
+    RebalanceInProgress,
+)
+from rota.member.event import PollBegan, PollEnded
+from rota.member.state import State
+from rota.model.offset import OffsetAndMetadata
+from rota.model.topic import TopicPartition
+from tests.support.consumer_driver import Application
+
+APIS = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "LeaveGroup")
+CODES = (
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+    "REBALANCE_IN_PROGRESS",
+    "UNKNOWN_MEMBER_ID",
+    "ILLEGAL_GENERATION",
+    "GROUP_AUTHORIZATION_FAILED",
+    "UNKNOWN",
+)
+CONFIG = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 100}
+
+
+class Chaos:
+    """Two applications, and a hand that lets things go wrong."""
+
+    def __init__(self, broker: Broker, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.broker = broker
+        strategies = self.random.choice(("range", "sticky", "cooperative-sticky"))
+        self.apps = [
+            Application(
+                broker.bootstrap_servers,
+                strategies=strategies,
+                client={"request_timeout": 250, "reconnect_backoff": 5},
+                client_id=name,
+                session_timeout=600,
+                heartbeat_interval=30,
+                max_poll_interval=1_000,
+            )
+            for name in ("one", "two")
+        ]
+        self.polls = dict.fromkeys(self.apps, False)
+
+    def run(self, steps: int) -> None:
+        for app in self.apps:
+            app.subscribe()
+            self.poll(app)
+        for _ in range(steps):
+            with contextlib.suppress(InputError):  # there is no such group or client just now
+                self.random.choice(self.happenings())()
+            self.attend()
+            time.sleep(self.random.choice((0, 0.002, 0.02)))
+
+    def happenings(self) -> list[Callable[[], object]]:
+        app = self.random.choice(self.apps)
+        broker, choose = self.broker, self.random.choice
+        return [
+            *[lambda: self.poll(app)] * 4,
+            *[lambda: self.commit(app)] * 2,
+            lambda: broker.fail(choose(APIS), choose(CODES), times=choose((1, 2))),
+            lambda: broker.lose_answer(choose(APIS)),
+            lambda: broker.delay(choose(APIS), choose((0.05, 0.4))),
+            lambda: broker.move_coordinator("g"),
+            lambda: broker.disconnect(choose(("one", "two"))),
+            self.expire,
+        ]
+
+    def poll(self, app: Application) -> None:
+        self.polls[app] = not self.polls[app]
+        app.driver.tell(PollBegan() if self.polls[app] else PollEnded())
+
+    def commit(self, app: Application) -> None:
+        offsets = {TopicPartition("t", 0): OffsetAndMetadata(self.random.randrange(100))}
+        if self.random.random() < 0.5:
+            app.commit_later(offsets)
+        else:
+            app.commit(offsets, self.random.choice((10, 2_000)))
+
+    def expire(self) -> None:
+        members = self.broker.group("g").members
+        if members:
+            self.broker.expire(self.random.choice(members).id)
+
+    def attend(self) -> None:
+        for app in self.apps:
+            app.attend()
+            with app.driver.lock:
+                app.driver.machine.check_invariants()
+
+    def recover(self) -> None:
+        """Faults end; both get into their group, commit, and leave."""
+        self.broker.heal()
+        end = time.monotonic() + 15
+        # what was late already may still set off a rebalance
+        while not (self.is_settled() and all(map(self.commits_well, self.apps))):
+            assert time.monotonic() < end, [
+                (app.state, app.owned, app.raised[-2:]) for app in self.apps
+            ]
+            for app in self.apps:
+                self.poll(app)
+            self.attend()
+            time.sleep(0.01)
+        for app in self.apps:
+            app.close()
+        self.broker.group("g", members=0)
+        gc.collect()  # of errors that nobody looked at, the loop would tell now
+        odd = [error for app in self.apps for error in app.raised if not _is_told(error)]
+        assert not odd, odd
+
+    def commits_well(self, app: Application) -> bool:
+        error = app.commit_and_wait({app.owned[0]: OffsetAndMetadata(200)})
+        passes = isinstance(error, CommitFailed | RebalanceInProgress)
+        assert error is None or passes or _is_told(error), error
+        return error is None
+
+    def is_settled(self) -> bool:
+        owned = [one for app in self.apps for one in app.owned]
+        stable = all(app.is_settled and app.state is State.STABLE for app in self.apps)
+        return (
+            stable
+            and len({app.generation for app in self.apps}) == 1
+            and sorted(owned) == [TopicPartition("t", number) for number in range(4)]
+            and all(app.owned for app in self.apps)
+        )
+
+    def stop(self) -> None:
+        for app in self.apps:
+            app.driver.stop()
+
+
+def _is_told(error: Exception) -> bool:
+    """What the broker was ordered to answer, where that does not pass by itself."""
+    return isinstance(error, GroupError | AuthorizationFailed) and Code(error.code).name in CODES
+
+
+def play(seed: int, steps: int) -> None:
+    with Broker(config=CONFIG) as broker:
+        broker.create_topic("t", 4)
+        chaos = Chaos(broker, seed)
+        try:
+            chaos.run(steps)
+            chaos.recover()
+        finally:
+            chaos.stop()
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_two_members_get_through_anything(seed: int) -> None:
+    play(seed, 60)
+
+
+@pytest.mark.nightly
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_two_members_get_through_anything_for_long(seed: int) -> None:
+    play(seed, 300)

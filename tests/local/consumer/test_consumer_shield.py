@@ -1,0 +1,65 @@
+"""Ctrl-C in the middle of what must not be cut."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rota import Broker
+from rota.member.event import Command, Event
+from rota.member.state import State
+from tests.support.consumer_driver import Application
+
+
+def press() -> None:
+    """Ctrl-C, and Python has heard of it."""
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(3):
+        time.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def usual() -> Iterator[None]:
+    """As in a program of its own; afterwards the handler must be there again."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_member_that_met_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each kind of event that the application gives, in the middle of it."""
+    with Broker(config={"group.initial.rebalance.delay.ms": 0}) as broker:
+        broker.create_topic("t", 4)
+        with Application(broker.bootstrap_servers) as app:
+            handle = app.driver.machine.handle
+            met: set[type[Event]] = set()
+
+            def pressed(event: Event, now_ms: int) -> list[Command]:
+                here = threading.current_thread() is threading.main_thread()
+                if here and type(event) not in met:
+                    met.add(type(event))
+                    press()
+                return handle(event, now_ms)
+
+            monkeypatch.setattr(app.driver.machine, "handle", pressed)
+            with pytest.raises(KeyboardInterrupt):
+                app.subscribe()
+            cuts = 0
+            while not app.is_settled:
+                try:
+                    app.poll(lambda: app.is_settled)
+                except KeyboardInterrupt:
+                    cuts += 1
+            assert cuts == 3, "a poll, metadata, a listener's return"
+            assert (app.state, app.generation) == (State.STABLE, 1)
+            monkeypatch.undo()
+            app.close()
+            assert not broker.group("g").members

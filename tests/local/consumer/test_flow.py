@@ -1,0 +1,109 @@
+"""What was handed out of a flow, however it is taken and whatever happens to the rest."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pytest
+
+import rota
+from rota.consumer.flow import Flow
+from rota.model.topic import TopicPartition
+
+if TYPE_CHECKING:
+    pass
+
+
+def taken(flow: Flow, count: int) -> list[tuple[int, int]]:
+    return [(each.partition, each.offset) for each in islice(flow.rest, count)]
+
+
+# In a consumer
+
+
+@pytest.fixture
+def consumer() -> Iterator[rota.BlockingConsumer]:
+    with rota.Broker() as broker:
+        broker.create_topic("orders", 2)
+        for partition in range(2):
+            broker.produce("orders", *map(str, range(40)), partition=partition)
+        settings = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "auto.offset.reset": "earliest",
+            "group.id": "billing",
+            "enable.auto.commit": False,
+        }
+        with rota.BlockingConsumer(settings) as one:
+            yield one
+
+
+def test_columns_in_the_middle_of_a_loop_are_handed_out_once(
+    consumer: rota.BlockingConsumer,
+) -> None:
+    consumer.assign([("orders", 0)])
+    seen: list[int] = []
+    for record in consumer:
+        seen.append(record.offset)
+        if len(seen) == 10:
+            while sum(map(len, batches := consumer.poll_batches())) == 0:
+                pass
+            seen += [offset for each in batches for offset in each.offsets.tolist()]
+            assert consumer.position(("orders", 0)) == seen[-1] + 1
+        if len(seen) >= 40:
+            break
+    assert seen == list(range(40))
+
+
+def test_a_seek_in_a_loop_is_never_seen_half(consumer: rota.BlockingConsumer) -> None:
+    """By the member's thread, which asks under the lock at every moment that Python may switch."""
+    consumer.assign([("orders", 0), ("orders", 1)])
+    core = consumer._core
+    handed = dict.fromkeys(core.assigned, 0)
+    wrong: list[object] = []
+
+    def look(_frame: object, event: str, _: object) -> None:
+        membership = core.membership
+        assert membership is not None
+        lock = membership.driver.lock
+        if event != "return" and not _is_ours(lock):
+            sys.setprofile(None)
+            found = {at: each.offset for at, each in core.consumed().items()}
+            wrong.extend((at, found) for at in handed if found.get(at, 0) > handed[at])
+            sys.setprofile(look)
+
+    for count, record in enumerate(consumer, 1):
+        at = TopicPartition(record.topic, record.partition)
+        handed[at] = record.offset + 1
+        if count == 3:
+            other = next(each for each in handed if each != at)
+            handed[other] = 5
+            sys.setprofile(look)
+            consumer.seek(other, 5)
+            sys.setprofile(None)
+        if count > 50:
+            break
+    assert not wrong
+
+
+def _is_ours(lock: object) -> bool:
+    return bool(lock._is_owned())  # type: ignore[attr-defined]
+
+
+def test_a_ctrl_c_in_a_loop_loses_nothing(consumer: rota.BlockingConsumer) -> None:
+    consumer.assign([("orders", 0)])
+    seen: list[int] = []
+    while len(seen) < 40:
+        try:
+            for record in consumer:
+                seen.append(record.offset)
+                if len(seen) % 7 == 0:
+                    signal.raise_signal(signal.SIGINT)
+                if len(seen) == 40:
+                    break
+        except KeyboardInterrupt:
+            assert consumer.position(("orders", 0)) == seen[-1] + 1
+    assert seen == list(range(40))

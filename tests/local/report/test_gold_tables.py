@@ -1,0 +1,94 @@
+"""The made-up gold tables agree with each other, and come out the same every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from rota.report import gold
+from rota.report.gold import Gold
+from tests.support.gold_tables import HOSTILE, Run, hostile, large, nothing, small
+
+Make = Callable[[Path], Path]
+FEW: Make = partial(large, groups=12, partitions=100, rebalances=400)
+MADE: dict[str, Make] = {"small": small, "hostile": hostile, "large": FEW}
+
+
+def made(make: Make, folder: Path) -> Gold:
+    folder.mkdir()
+    return gold.read(str(make(folder)))
+
+
+def total(table: Any, group: str, column: str, **wanted: object) -> int:
+    rows = [row for row in table.to_pylist() if row["group"] == group]
+    return sum(row[column] for row in rows if wanted.items() <= row.items())
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_advice_counts_what_the_other_tables_have(name: str, tmp_path: Path) -> None:
+    found = made(MADE[name], tmp_path / "tables")
+    advised = set(found.advised["group"].to_pylist())
+    for row in found.advice.to_pylist():
+        group = row["group"]
+        happened = found.rebalances.filter(_of(found.rebalances, group))
+        assert row["rebalances"] == happened.num_rows
+        assert (group in advised) == (row["verdict"] == "change")
+        if row["moved"] is None:
+            continue
+        for column in ("moved", "moved_min", "stopped"):
+            assert row[column] == total(found.rebalances, group, column)
+            assert row[column] == total(found.whatif, group, column, actual=True)
+    (run,) = found.evidence.to_pylist()
+    assert run["rebalances"] == found.rebalances.num_rows
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_partition_has_one_owner_at_a_time(name: str, tmp_path: Path) -> None:
+    found = made(MADE[name], tmp_path / "tables")
+    for table in (found.ownership, found.advised):
+        ends: dict[tuple[str, str, int], Any] = {}
+        rows = sorted(table.to_pylist(), key=lambda row: row["since"])
+        for row in rows:
+            key = row["group"], row["topic"], row["partition"]
+            assert key not in ends or (ends[key] is not None and ends[key] <= row["since"])
+            ends[key] = row["until"]
+        assert ends
+        assert set(ends.values()) == {None}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_they_are_the_same_every_time(name: str, tmp_path: Path) -> None:
+    first, second = (made(MADE[name], tmp_path / folder) for folder in ("one", "two"))
+    for table in ("rebalances", "ownership", "whatif", "advice", "advised", "lag", "evidence"):
+        assert getattr(first, table).equals(getattr(second, table))
+
+
+def test_large_ones_have_the_sizes_that_were_asked_for(tmp_path: Path) -> None:
+    found = made(FEW, tmp_path / "tables")
+    assert found.advice.num_rows == 12
+    assert found.rebalances.num_rows == 400
+    pairs = zip(found.ownership["topic"], found.ownership["partition"], strict=True)
+    assert len({(topic.as_py(), partition.as_py()) for topic, partition in pairs}) == 100
+
+
+def test_every_hostile_name_is_a_group_a_topic_and_a_client(tmp_path: Path) -> None:
+    found = made(hostile, tmp_path / "tables")
+    for column in ("group", "topic", "client_id"):
+        assert set(HOSTILE) <= set(found.ownership[column].to_pylist())
+
+
+def test_a_run_says_what_it_is_told_to_say(tmp_path: Path) -> None:
+    run = Run(demo=True, unread=[("torn", 2, ["one"])], polled=True)
+    (row,) = made(partial(nothing, run=run), tmp_path / "tables").evidence.to_pylist()
+    assert row["demo"]
+    assert row["unread"] == [{"what": "torn", "count": 2, "examples": ["one"]}]
+    assert row["polled"]["rounds"] == 120
+
+
+def _of(table: Any, group: str) -> Any:
+    return pc.equal(table["group"], group)

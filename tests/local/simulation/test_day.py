@@ -1,0 +1,128 @@
+"""The demo's day: some groups of it, since all of them take their time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from rota.formats import journal
+from rota.formats.batch import decode, records
+from rota.group.coordinator import journal_partition
+from rota.model.entry import GroupSaved, OffsetCommitted
+from rota.model.topic import TopicPartition
+from rota.pipeline.demo import START_MS, write_day
+from rota.replay.cause import explain
+from rota.replay.fact import Cause, Evidence, LogLine, Written
+from rota.replay.serverlog import Passed, parse
+from rota.replay.step import steps
+from rota.replay.timeline import read
+from rota.sim.day import DAY, day, ends, written
+from rota.sim.shop import PLANS
+from tests.support.truth import commits_of
+
+CAUSES = {
+    "orders-billing": {Cause.JOINED, Cause.LEFT},
+    "payments-ledger": {Cause.JOINED, Cause.SILENT},
+    "fraud-scoring": {Cause.JOINED, Cause.SILENT, Cause.SLOW_POLL},
+    "clickstream": {Cause.JOINED, Cause.PARTITIONS},
+    "cdc-warehouse": {Cause.JOINED, Cause.SUBSCRIPTION},
+}
+SOME = tuple(plan for plan in PLANS if plan.group in CAUSES)
+
+
+def test_the_cast() -> None:
+    assert len(PLANS) == len({plan.group for plan in PLANS}) == 38
+    used = {name for plan in PLANS for name in plan.strategy}
+    assert used == {"range", "roundrobin", "sticky", "cooperative-sticky"}
+
+
+def test_commits_go_up_and_never_beyond_what_was_written() -> None:
+    traffic = written(3, START_MS)
+    (group,) = day(
+        seed=3, start=START_MS, plans=[one for one in SOME if one.group == "clickstream"]
+    )
+    last: dict[TopicPartition, int] = defaultdict(int)
+    for at, entry in group.journal():
+        if isinstance(entry, OffsetCommitted):
+            partition = TopicPartition(entry.topic, entry.partition)
+            assert last[partition] <= entry.offset <= traffic.end(partition, at)
+            last[partition] = entry.offset
+    assert len(last) == 24  # with the partitions that were added
+
+
+def test_a_group_behind_its_peak_catches_up_at_night() -> None:
+    (plan,) = (one for one in PLANS if one.group == "session-replay")
+    (group,) = day(seed=0, start=START_MS, plans=[plan])
+    traffic = written(0, START_MS)
+    lag: dict[int, int] = defaultdict(int)
+    for at, entry in group.journal():
+        if isinstance(entry, OffsetCommitted):
+            end = traffic.end(TopicPartition(entry.topic, entry.partition), at)
+            hour = (at - START_MS) * 24 // DAY
+            lag[hour] = max(lag[hour], end - entry.offset)
+    assert lag[6] < 100
+    assert lag[20] > 100_000
+    assert lag[23] < lag[20]
+
+
+def test_samples_of_ends_cover_the_day() -> None:
+    found = list(ends(seed=0, start=START_MS))
+    assert {found[0].at, found[-1].at} == {START_MS, START_MS + DAY}
+    assert all(0 <= one.beginning <= one.end for one in found)
+    clicks = {one.partition for one in found if one.topic == "clicks" and one.at == START_MS}
+    assert len(clicks) == 16
+
+
+def test_the_same_seed_is_the_same_day(tmp_path: Path) -> None:
+    plans = [plan for plan in PLANS if plan.group in ("catalog-export", "tax-reports")]
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        write_day(tmp_path / name, seed=seed, plans=plans)
+    one, same, other = (
+        {
+            path.relative_to(tmp_path / name): path.read_bytes()
+            for path in sorted((tmp_path / name).rglob("*"))
+            if path.is_file()
+        }
+        for name in "abc"
+    )
+    assert one == same
+    assert one != other
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("day")
+    told: list[float] = []
+    found = write_day(target, plans=SOME, progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == 1
+    assert found.groups == len(SOME)
+    assert sum(_count(path) for path in found.segments.glob("*/*.log")) == found.records
+    return target
+
+
+def _count(path: Path) -> int:
+    return sum(1 for _ in records(decode(path.read_bytes())))
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_its_log_states_every_cause(folder: Path, name: str) -> None:
+    kept: list[Written] = []
+    partition = folder / "kafka-logs" / f"__consumer_offsets-{journal_partition(name)}"
+    for path in sorted(partition.glob("*.log")):
+        for record in records(decode(path.read_bytes())):
+            entry = journal.decode(record.key or b"", record.value)
+            if isinstance(entry, OffsetCommitted | GroupSaved) and entry.group == name:
+                kept.append(Written(record.offset, record.timestamp, entry))
+    said = []
+    for line in (folder / "server.log").read_text().splitlines():
+        parsed = parse(line)
+        assert parsed is not Passed.STRANGE, line
+        if isinstance(parsed, LogLine) and parsed.group == name:
+            said.append(parsed)
+    commits = commits_of(kept)
+    found = [explain(step, commits, said) for step in steps(read(name, kept, {}).generations)]
+    assert all(one.evidence is Evidence.STATED for one in found)
+    assert {one.cause for one in found} == CAUSES[name]

@@ -1,0 +1,225 @@
+"""What a task reads: the records of its ranges, each once, and how it ends."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rota
+from rota.errors import TimedOut
+from rota.formats.batch import Marker
+from rota.model.topic import TopicPartition
+from rota.spark.plan import Range
+from rota.spark.reading import flight, link
+from rota.spark.reading.read import read
+from tests.support.spark_topic import (
+    T0,
+    T1,
+    broker_of,
+    close_kept,
+    data,
+    end,
+    offsets,
+    options_of,
+    part_of,
+    rows,
+)
+
+COMMITTED = {"kafka.isolation.level": "read_committed"}
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    yield
+    close_kept()
+
+
+@pytest.fixture
+def broker() -> Iterator[rota.Broker]:
+    with rota.Broker() as running:
+        running.create_topic("t", 3)
+        yield running
+
+
+def fill(broker: rota.Broker, partition: int, count: int, *, size: int = 5, each: int = 1) -> None:
+    for _ in range(count // each):
+        broker.produce("t", *["x" * size] * each, partition=partition)
+
+
+def has_clients(broker: rota.Broker, count: int) -> bool:
+    """Has the broker so many connections, as soon as it has seen who left?"""
+    until = time.monotonic() + 5
+    while (found := broker._run(lambda node: len(node.clients))) != count:
+        if time.monotonic() > until:
+            pytest.fail(f"{found} connections, not {count}")
+        time.sleep(0.005)
+    return True
+
+
+# What is within a range
+
+
+@pytest.mark.parametrize("kind", [Marker.COMMIT, Marker.ABORT])
+def test_a_range_may_end_anywhere_in_a_transaction(tmp_path: Path, kind: Marker) -> None:
+    log = [data(0, 2), part_of(7, 2, 3), end(kind, 7, 5), data(6, 1), data(7, 0, last=8)]
+    own = [0, 1, 6] if kind is Marker.ABORT else [0, 1, 2, 3, 4, 6]
+    with broker_of(tmp_path, log) as broker:
+        for until in range(10):
+            found = offsets(broker.bootstrap_servers, (T0, 0, until), given=COMMITTED)
+            assert found == [(0, at) for at in own if at < until]
+
+
+def test_ranges_without_any_record(tmp_path: Path) -> None:
+    """Only a marker, only an aborted transaction, only offsets that compaction emptied."""
+    log = [part_of(7, 0, 2), end(Marker.ABORT, 7, 2), data(3, 0, last=9), data(10, 1)]
+    with broker_of(tmp_path, log) as broker:
+        for start, until in ((2, 3), (0, 3), (3, 10), (5, 7)):
+            assert offsets(broker.bootstrap_servers, (T0, start, until), given=COMMITTED) == []
+
+
+def test_control_records_are_rows_if_that_is_asked_for(tmp_path: Path) -> None:
+    log = [data(0, 1), part_of(7, 1, 1), end(Marker.ABORT, 7, 2)]
+    with broker_of(tmp_path, log) as broker:
+        asked = {"includeBatchInfo": "true"}
+        found = rows(broker.bootstrap_servers, (T0, 0, 3), given=asked)
+    names = ("offset", "control", "transactional", "producerId", "producerEpoch")
+    assert [tuple(row[name] for name in names) for row in found] == [
+        (0, False, False, -1, -1),
+        (1, False, True, 7, 0),
+        (2, True, True, 7, 0),
+    ]
+
+
+def test_compaction_left_nothing_before_the_logs_end(tmp_path: Path) -> None:
+    log = [data(0, 2)]
+    with broker_of(tmp_path, log) as broker:
+        pass
+    empty = tmp_path / "t-0" / f"{9:020}.log"  # offsets 2 to 8 were, and the next is 9
+    empty.write_bytes(b"")
+    with rota.Broker(tmp_path) as broker:
+        given = {"kafka.fetch.max.wait.ms": 1, "kafkaConsumer.pollTimeoutMs": 10_000}
+        assert offsets(broker.bootstrap_servers, (T0, 0, 9), given=given) == [(0, 0), (0, 1)]
+        assert offsets(broker.bootstrap_servers, (T0, 4, 8), given=given) == []
+
+
+def test_an_open_transaction_is_waited_for_and_named(tmp_path: Path) -> None:
+    log = [data(0, 2), part_of(7, 2, 1), data(3, 1)]
+    given = COMMITTED | {"kafkaConsumer.pollTimeoutMs": 300, "kafka.fetch.max.wait.ms": 1}
+    with broker_of(tmp_path, log) as broker, pytest.raises(TimedOut) as caught:
+        rows(broker.bootstrap_servers, (T0, 0, 4), given=given)
+    assert "t-0: nothing could be read from offset 2 on for 0.3 s" in str(caught.value)
+    assert "a transaction is open at offset 2" in str(caught.value)
+
+
+def test_ranges_of_one_partition_in_one_task(broker: rota.Broker) -> None:
+    fill(broker, 0, 10)
+    found = offsets(broker.bootstrap_servers, (T0, 0, 3), (T0, 5, 6), (T0, 8, 10))
+    assert sorted(found) == [(0, at) for at in (0, 1, 2, 5, 8, 9)]
+
+
+def test_an_answer_that_is_full_before_its_last_range(
+    broker: rota.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranges are asked for together by an estimate of a byte for each offset."""
+    monkeypatch.setattr(flight, "GUESS", 1.0)
+    monkeypatch.setattr(flight, "MARGIN", 0)
+    for partition in range(3):
+        fill(broker, partition, 20, size=300, each=5)
+    every = [(TopicPartition("t", number), 0, 20) for number in range(3)]
+    found = offsets(broker.bootstrap_servers, *every)
+    assert sorted(found) == [(number, at) for number in range(3) for at in range(20)]
+
+
+def test_batches_larger_than_what_is_asked_for(broker: rota.Broker) -> None:
+    for partition in range(2):
+        fill(broker, partition, 40, size=2_000, each=10)
+    given = {"kafka.max.partition.fetch.bytes": 1, "kafka.fetch.max.bytes": 1}
+    found = offsets(broker.bootstrap_servers, (T0, 0, 40), (T1, 3, 33), given=given)
+    assert sorted(found) == [(0, at) for at in range(40)] + [(1, at) for at in range(3, 33)]
+
+
+def test_rows_of_a_range_come_in_order_and_in_pieces(
+    broker: rota.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.spark.reading.read.ROWS", 7)
+    fill(broker, 0, 40, each=20)
+    options = options_of(broker.bootstrap_servers)
+    pieces = [each.num_rows for each in read((Range(T0, 0, 40),), options)]
+    assert pieces == [7] * 5 + [5]
+
+
+def test_nothing_to_read(broker: rota.Broker) -> None:
+    assert offsets(broker.bootstrap_servers) == []
+
+
+# Links
+
+
+def test_a_link_is_kept_and_nothing_else(broker: rota.Broker) -> None:
+    fill(broker, 0, 4)
+    task = (T0, 0, 4)
+    for _ in range(5):
+        assert len(offsets(broker.bootstrap_servers, task)) == 4
+        assert has_clients(broker, 1)
+    close_kept()
+    assert has_clients(broker, 0)
+
+
+def test_who_stops_early_leaves_no_connection(broker: rota.Broker) -> None:
+    fill(broker, 0, 400, size=100, each=4)
+    given = {"kafka.max.partition.fetch.bytes": 500}
+    reading = read((Range(T0, 0, 400),), options_of(broker.bootstrap_servers, given))
+    first = next(reading)
+    reading.close()  # type: ignore[attr-defined]
+    assert first.num_rows == 4
+    assert has_clients(broker, 0)
+    assert len(offsets(broker.bootstrap_servers, (T0, 0, 400), given=given)) == 400
+
+
+def test_two_tasks_at_a_time_and_two_clusters(broker: rota.Broker) -> None:
+    fill(broker, 0, 4)
+    with rota.Broker() as other:
+        other.create_topic("t")
+        fill(other, 0, 6)
+        options = [options_of(each.bootstrap_servers) for each in (broker, broker, other)]
+        readings = [read((Range(T0, 0, 4),), each) for each in options]
+        assert [sum(batch.num_rows for batch in each) for each in zip(*readings, strict=True)] == [
+            12
+        ]
+        again = [offsets(each.bootstrap_servers, (T0, 0, 4)) for each in (broker, other)]
+        assert again[0] == again[1] == [(0, at) for at in range(4)]
+        assert has_clients(broker, 1)
+        assert has_clients(other, 1)
+
+
+def test_no_more_links_than_needed(broker: rota.Broker) -> None:
+    fill(broker, 0, 1)
+    for number in range(link.MOST + 3):
+        given = {"kafka.client.id": f"reader-{number}"}
+        assert len(offsets(broker.bootstrap_servers, (T0, 0, 1), given=given)) == 1
+    assert has_clients(broker, link.MOST)
+
+
+def test_a_kept_link_after_the_broker_was_restarted(broker: rota.Broker) -> None:
+    fill(broker, 0, 4)
+    assert len(offsets(broker.bootstrap_servers, (T0, 0, 4))) == 4
+    broker.restart()
+    assert len(offsets(broker.bootstrap_servers, (T0, 0, 4))) == 4
+    broker.disconnect()
+    assert len(offsets(broker.bootstrap_servers, (T0, 0, 4))) == 4
+
+
+def test_what_was_imported_is_frozen_once(
+    broker: rota.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append(1))
+    kept = link.Kept()
+    config = options_of(broker.bootstrap_servers).client
+    for _ in range(3):
+        kept.take(config).close()
+    assert calls == [1]

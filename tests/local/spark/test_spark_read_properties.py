@@ -1,0 +1,134 @@
+"""Whatever a log looks like and however it is split into tasks, its rows are those of a plain
+reading of it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rota.formats.batch import Codec, Marker
+from rota.model.topic import TopicPartition
+from rota.spark.plan import Range, tasks
+from rota.spark.query import Options
+from rota.spark.reading.read import read
+from tests.support.spark_topic import broker_of, close_kept, data, end, options_of
+
+PRODUCERS = 2
+
+
+@dataclass(frozen=True)
+class Log:
+    """A partition: its batches, and which records a reader sees."""
+
+    batches: list[bytes]
+    end: int
+    stable: int
+    """Where the first open transaction begins."""
+    every: list[int]
+    """Offsets of all records but markers."""
+    aborted: frozenset[int]
+    markers: frozenset[int]
+
+    def seen(self, kind: str) -> list[tuple[int, bool]]:
+        """Offsets, and whether they are markers."""
+        match kind:
+            case "read_committed":
+                found = [at for at in self.every if at < self.stable and at not in self.aborted]
+                return [(at, False) for at in found]
+            case "read_uncommitted":
+                return [(at, False) for at in self.every]
+            case _:
+                return sorted(
+                    [(at, False) for at in self.every] + [(at, True) for at in self.markers]
+                )
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> Log:
+    """Batches of every codec, of transactions or not, with gaps, and some without records."""
+    at, every, markers, aborted = 0, [], [], set()
+    batches: list[bytes] = []
+    running: dict[int, list[int]] = {}
+    for _ in range(draw(st.integers(0, 12))):
+        kind = draw(st.sampled_from(["plain", "plain", "part", "part", "end", "empty"]))
+        producer = draw(st.integers(0, PRODUCERS - 1))
+        count = draw(st.sampled_from([1, 2, 5, 40]))
+        hole = draw(st.sampled_from([0, 0, 0, 3]))
+        offsets = list(range(at, at + count))
+        common: dict[str, Any] = {
+            "codec": draw(st.sampled_from(Codec)),
+            "last": at + count - 1 + hole,
+        }
+        match kind:
+            case "plain":
+                batches.append(data(at, count, **common))
+                every += offsets
+                at += count + hole
+            case "part":
+                fields = {"producer_epoch": 0, "base_sequence": at, "transactional": True}
+                batches.append(data(at, count, producer_id=producer, **common, **fields))
+                running.setdefault(producer, []).extend(offsets)
+                every += offsets
+                at += count + hole
+            case "end" if producer in running:
+                how = draw(st.sampled_from(Marker))
+                batches.append(end(how, producer, at))
+                part = running.pop(producer)
+                aborted |= set(part) if how is Marker.ABORT else set()
+                markers.append(at)
+                at += 1
+            case "empty":
+                batches.append(data(at, 0, last=at + hole))
+                at += 1 + hole
+    stable = min((each[0] for each in running.values()), default=at)
+    return Log(batches, at, stable, every, frozenset(aborted), frozenset(markers))
+
+
+def found(task: tuple[Range, ...], options: Options) -> list[tuple[int, int, bool]]:
+    rows = [row for batch in read(task, options) for row in batch.to_pylist()]
+    for row in rows:
+        assert row.get("control") or row["value"] == b"%d" % row["offset"]
+    return [(row["partition"], row["offset"], row.get("control", False)) for row in rows]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_the_rows_of_all_tasks_are_those_of_the_log(draws: st.DataObject) -> None:
+    every = draws.draw(st.lists(logs(), min_size=1, max_size=3))
+    kind = draws.draw(st.sampled_from(["read_committed", "read_uncommitted", "batch info"]))
+    asked: dict[str, object] = {
+        "kafka.max.partition.fetch.bytes": draws.draw(st.sampled_from([1, 300, 1 << 20]))
+    }
+    if kind == "batch info":
+        asked["includeBatchInfo"] = "true"
+    else:
+        asked["kafka.isolation.level"] = kind
+    ranges, expected = [], []
+    for number, log in enumerate(every):
+        last = log.stable if kind == "read_committed" else log.end
+        start, until = sorted((draws.draw(st.integers(0, last)), draws.draw(st.integers(0, last))))
+        ranges.append(Range(TopicPartition("t", number), start, until))
+        seen = [(at, mark) for at, mark in log.seen(kind) if start <= at < until]
+        expected += [(number, at, mark) for at, mark in seen]
+    split = tasks(
+        ranges,
+        slots=draws.draw(st.integers(1, 3)),
+        least=draws.draw(st.none() | st.integers(1, 9)),
+        most_records=draws.draw(st.none() | st.integers(5, 50)),
+    )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        broker_of(Path(folder), *(log.batches for log in every)) as broker,
+    ):
+        options = options_of(broker.bootstrap_servers, asked)
+        try:
+            rows = [row for task in split for row in found(task, options)]
+        finally:
+            close_kept()
+    assert sorted(rows) == sorted(expected)

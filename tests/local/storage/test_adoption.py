@@ -1,0 +1,115 @@
+"""A broker on folders that it has not written: nothing of them is lost."""
+
+from __future__ import annotations
+
+import logging
+import tarfile
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import rota
+from rota.broker.clock import Clock
+from rota.errors import InputError
+from rota.storage.catalog import FIRST, SECOND
+from tests.support.paths import FIXTURES
+
+FIXTURE = FIXTURES / "kafka-4.3.1" / "segments.tar.gz"
+MONTH = 30 * 86_400
+RECORDED = 1_794_720_000.0
+"""When the folders were left, in seconds since 1970: a day later their producers are forgotten."""
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The folders of some partitions, as a Kafka 4.3.1 has left them."""
+    with tarfile.open(FIXTURE) as tar:
+        tar.extractall(tmp_path / "copied", filter="data")
+    return tmp_path / "copied"
+
+
+def content(folder: Path, pattern: str = "**/*") -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.glob(pattern))
+        if path.is_file()
+    }
+
+
+def test_a_copy_of_partitions_is_served_and_kept(
+    copied: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = time.monotonic()
+    then = partial(Clock, wall=lambda: RECORDED + time.monotonic() - begun)
+    monkeypatch.setattr("rota.broker.embedded.Clock", then)
+    before = content(copied)
+    with pytest.raises(InputError, match=r"partitions' folders, .*: start with --adopt"):
+        rota.Broker(copied).start()
+    assert content(copied) == before
+    with (
+        caplog.at_level(logging.WARNING),
+        rota.Broker(copied, adopt=True) as broker,
+    ):
+        assert broker.topics == {"mix": 4}
+        assert len(broker.read("mix")) == 5_112
+        assert broker.groups["a-sticky"] == "Stable"
+        broker.clock.advance(301)  # retention has been at work
+        assert len(broker.read("mix")) == 5_112
+    said = [record.message for record in caplog.records]
+    assert said[0].endswith("24 of 50 partitions have no folder, and are made without records")
+    assert said[1].startswith("2 topics were adopted; their settings are not known")
+    after = content(copied)
+    assert {path: after[path] for path in before if path.startswith("mix")} == {
+        path: data for path, data in before.items() if path.startswith("mix")
+    }
+    with rota.Broker(copied) as broker:
+        assert len(broker.read("mix")) == 5_112
+
+
+def spoil(folder: Path, name: str) -> None:
+    data = bytearray((folder / name).read_bytes())
+    data[100] ^= 1
+    (folder / name).write_bytes(data)
+
+
+@pytest.mark.parametrize("spoilt", ["damaged", "gone"])
+def test_topics_without_a_catalogue_lose_nothing(tmp_path: Path, spoilt: str) -> None:
+    with rota.Broker(tmp_path) as broker:
+        broker.create_topic("kept", config={"retention.ms": -1})
+        broker.create_topic("latest", 2, config={"cleanup.policy": "compact"})
+        old = broker.clock.now() - MONTH * 1_000
+        for row in range(5):
+            broker.produce("kept", f"{row}", timestamp=old)
+            broker.produce("latest", f"{row}", key="same", timestamp=old)
+    for name in (FIRST, SECOND):
+        if spoilt == "gone":
+            (tmp_path / name).unlink()
+        else:
+            spoil(tmp_path, name)
+    with rota.Broker(tmp_path, adopt=True) as broker:
+        broker.clock.advance(301)
+        assert broker.topics == {"kept": 1, "latest": 2}
+        assert [len(broker.read(topic)) for topic in broker.topics] == [5, 5]
+    with rota.Broker(tmp_path) as broker:
+        assert [len(broker.read(topic)) for topic in broker.topics] == [5, 5]
+
+
+def test_a_refused_folder_is_as_it_was(tmp_path: Path, copied: Path) -> None:
+    (copied / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=7\n")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "notes.txt").write_text("mine")
+    for folder, adopt in (
+        (copied, False),
+        (copied, True),
+        (tmp_path / "notes", False),
+        (tmp_path / "notes", True),
+        (tmp_path / "none", True),
+    ):
+        before = content(folder)
+        stamp = folder.stat().st_mtime_ns if folder.exists() else None
+        with pytest.raises(InputError):
+            rota.Broker(folder, adopt=adopt).start()
+        assert content(folder) == before
+        assert (folder.stat().st_mtime_ns if folder.exists() else None) == stamp

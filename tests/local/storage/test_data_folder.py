@@ -1,0 +1,86 @@
+"""The data folder: whose it is, how its last use ended, its catalogue and its checkpoints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from rota.errors import DiskError, InputError, Unreachable
+from rota.storage.catalog import FIRST, SECOND, Entry
+from rota.storage.disk import RealDisk
+from rota.storage.folder import LOCK, META, Lock, open_folder
+
+ORDERS = Entry(name="orders", id=bytes(range(16)), partitions=3, overrides={"retention.ms": "5"})
+
+
+def ids() -> Callable[[], bytes]:
+    numbers = count(1)
+    return lambda: next(numbers).to_bytes(16)
+
+
+def test_a_folder_has_one_user_at_a_time_on_other_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    lock = Lock(tmp_path)
+    with pytest.raises(Unreachable, match="is in use by process"):
+        Lock(tmp_path)
+    lock.release()
+    Lock(tmp_path).release()
+
+
+def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "data"):
+        with pytest.raises(Unreachable, match=r"/file is a file, not a folder$"):
+            Lock(path)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_nothing_is_written_in_a_folder_that_is_refused(tmp_path: Path, there: bool) -> None:
+    def refuse() -> None:
+        raise InputError("no")
+
+    data = tmp_path / "data"
+    if there:
+        data.mkdir()
+        (data / LOCK).write_bytes(b"")
+        (data / "notes.txt").write_bytes(b"")
+        os.utime(data / LOCK, (1, 1))
+    with pytest.raises(InputError):
+        Lock(data, refuse)
+    assert data.exists() == there
+    if there:
+        assert {path.name for path in data.iterdir()} == {LOCK, "notes.txt"}
+        assert (data / LOCK).stat().st_mtime == 1
+        Lock(data).release()
+
+
+def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o500)
+    tmp_path.chmod(0o500)
+    was = os.geteuid()
+    if was == 0:  # who may write anywhere
+        os.seteuid(65_534)
+    try:
+        with pytest.raises(DiskError, match=r"the folder .* cannot be written: Permission denied"):
+            Lock(tmp_path / "data")
+    finally:
+        os.seteuid(was)
+
+
+def test_a_real_folder_keeps_its_topics(tmp_path: Path) -> None:
+    lock = Lock(tmp_path)
+    folder = open_folder(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)
+    folder.catalog.put(ORDERS)
+    folder.mark_clean()
+    lock.release()
+    again = open_folder(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)
+    assert again.clean
+    assert again.catalog.topics == {"orders": ORDERS}
+    assert {path.name for path in tmp_path.iterdir()} == {LOCK, META, FIRST, SECOND}

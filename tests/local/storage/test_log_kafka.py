@@ -1,0 +1,181 @@
+"""Folders that Kafka wrote, and what compaction and transactions leave in a log."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.errors import Refused
+from rota.formats.batch import Marker, Record, encode, marker, read_header
+from rota.model.config import TopicConfig
+from rota.storage import transaction
+from rota.storage.disk import RealDisk
+from rota.storage.log import Log
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.partition_log import NOW, Told, batches, create, log_files, reopen, sent, split
+from tests.support.paths import FIXTURES
+
+CAPTURE = FIXTURES / "kafka-4.3.1" / "segments.tar.gz"
+COMPACTED = TopicConfig(cleanup_policy="compact")
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("captured")
+    with tarfile.open(CAPTURE) as archive:
+        archive.extractall(target, filter="data")
+    return target
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def opened(root: Path, folder: str, told: Told, *, clean: bool) -> Log:
+    return Log.open(
+        RealDisk(root), folder, COMPACTED, recovery_point=0, clean=clean, report=told, now=NOW
+    )
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_every_folder_is_read_and_left_as_it_is(captured: Path, clean: bool) -> None:
+    before, told = content(captured), Told()
+    folders = sorted(path for path in captured.iterdir() if path.is_dir())
+    assert len(folders) > 25
+    for folder in folders:
+        log = opened(captured, folder.name, told, clean=clean)
+        whole = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+        assert b"".join(batches(log, budget=1_000)) == whole, folder
+        for batch in split(whole):
+            head = read_header(batch)
+            for offset in (head.base_offset, head.last_offset):
+                assert log.read(offset, 1) == batch
+        assert log.stable == log.end
+        log.close()
+    assert content(captured) == before
+    assert not told
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_aborted_transactions_are_those_that_kafka_has_noted(captured: Path, clean: bool) -> None:
+    noted = 0
+    for path in sorted(captured.glob("*/*.txnindex")):
+        entries = transaction.read(path.read_bytes())
+        noted += len(entries)
+        log = opened(captured, path.parent.name, Told(), clean=clean)
+        expected = [(each.producer_id, each.first_offset) for each in entries]
+        assert log.aborted(log.start, log.end) == expected
+        for each in entries:
+            found = log.aborted(each.first_offset, each.first_offset + 1)
+            assert (each.producer_id, each.first_offset) in found
+    assert noted > 10
+
+
+def with_transactions(disk: FaultyDisk, told: Told) -> Log:
+    """Two producers; one aborts in the second segment what it began in the first."""
+    mine: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
+    other: dict[str, Any] = {"producer_id": 2, "producer_epoch": 0, "transactional": True}
+    ends = {"timestamp": NOW, "producer_epoch": 0}
+    first = [
+        encode([Record(0, NOW, b"k", b"a")], base_sequence=0, **mine),
+        encode([Record(1, NOW, b"k", b"b")], base_sequence=0, **other),
+        marker(Marker.COMMIT, offset=2, producer_id=2, **ends),
+    ]
+    second = [
+        encode([Record(3, NOW, b"k", b"c")], base_sequence=1, **other),
+        marker(Marker.ABORT, offset=4, producer_id=1, **ends),
+        encode([Record(5, NOW, b"k", b"d")], base_sequence=1, **mine),
+        marker(Marker.ABORT, offset=6, producer_id=2, **ends),
+    ]
+    create(disk)
+    disk.put("t-0/00000000000000000000.log", b"".join(first))
+    disk.put("t-0/00000000000000000003.log", b"".join(second))
+    return reopen(disk, told)
+
+
+def test_what_is_not_decided_is_not_stable() -> None:
+    disk, told = FaultyDisk(), Told()
+    log = with_transactions(disk, told)
+    assert (log.end, log.stable) == (7, 5)
+    assert log.aborted(0, 5) == [(1, 0), (2, 3)]
+    assert log.aborted(4, 7) == [(1, 0), (2, 3)]
+    assert log.aborted(0, 3) == [(1, 0)]
+    assert len(split(log.read(0, 1 << 20, to=log.stable))) == 5
+    assert not told
+    log.close()
+    again = reopen(disk, told, clean=True, recovery_point=7)
+    assert (again.end, again.stable, told) == (7, 5, [])
+    assert again.aborted(0, 5) == [(1, 0), (2, 3)]
+
+
+def test_no_flipped_bit_hides_an_aborted_transaction() -> None:
+    whole = FaultyDisk()
+    with_transactions(whole, Told()).close()
+    path = "t-0/00000000000000000003.txnindex"
+    good = whole.content(path)
+    for bit in range(8 * len(good)):
+        disk, told = whole.kill(), Told()
+        disk.flip(path, bit)
+        log = reopen(disk, told, clean=True, recovery_point=7)
+        assert log.aborted(0, 7) == [(1, 0), (2, 3)], bit
+        assert path in told[0]
+        assert disk.content(path) == good
+
+
+def compacted(disk: FaultyDisk) -> list[bytes]:
+    """Two segments of which compaction has left little, and one that is written to."""
+    kept = [
+        encode([Record(3, NOW, b"k", b"a")], base_offset=0, last_offset=5),
+        encode([Record(9, NOW + 5, b"k", b"b")]),
+        encode([], base_offset=14, last_offset=14),
+    ]
+    later = [encode([Record(40, NOW + 9, b"k", b"c")], base_offset=38, last_offset=41)]
+    create(disk, config=COMPACTED)
+    disk.put("t-0/00000000000000000000.log", b"".join(kept))
+    disk.put("t-0/00000000000000000030.log", b"".join(later))
+    disk.put("t-0/00000000000000000050.log", encode([Record(50, NOW + 10, b"k", b"d")]))
+    return [*kept, *later, encode([Record(50, NOW + 10, b"k", b"d")])]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_gaps_are_passed_over(clean: bool) -> None:
+    disk, told = FaultyDisk(), Told()
+    kept = compacted(disk)
+    log = reopen(disk, told, config=COMPACTED, clean=clean, recovery_point=51 if clean else 0)
+    assert (log.start, log.end) == (0, 51)
+    assert batches(log) == kept
+    for offset in range(51):
+        expected = [each for each in kept if read_header(each).last_offset >= offset]
+        assert batches(log, offset) == expected, offset
+    assert log.offset_for_time(NOW + 1) == (9, NOW + 5)
+    assert log.offset_for_time(NOW + 6) == (40, NOW + 9)
+    log.append(sent(b"e"), NOW)
+    assert batches(reopen(disk.kill(), config=COMPACTED))[:-1] == kept
+
+
+def test_an_offset_that_is_wrong_beside_a_gap_is_found_by_what_follows() -> None:
+    """Only a batch with room on both sides can be moved without anybody knowing."""
+    whole = FaultyDisk()
+    kept = compacted(whole)
+    reopen(whole, config=COMPACTED).close()
+    path = log_files(whole)[0]
+    at = len(kept[0])
+    for bit in range(8 * at, 8 * (at + 8)):
+        disk = whole.kill()
+        disk.flip(path, bit)
+        moved = int.from_bytes(disk.content(path)[at : at + 8], signed=True)
+        log = reopen(disk, clean=True, recovery_point=51, config=COMPACTED)
+        found = split(log.read(2, 1 << 20))
+        if 5 < moved < 14:
+            assert found[0] == kept[0]
+        else:
+            assert found == kept[:1], bit
+            with pytest.raises(Refused, match=path):
+                log.read(6, 1)

@@ -1,0 +1,26 @@
+"""Requests and responses as bytes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from rota.errors import Unreachable
+from rota.wire import schema
+
+
+def test_where_the_library_is_missing_its_name_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "kafka").mkdir()  # some other package of that name
+    monkeypatch.setattr(sys, "path", [os.fspath(tmp_path)])
+    monkeypatch.delitem(sys.modules, "kafka", raising=False)
+    schema.folder.cache_clear()
+    try:
+        with pytest.raises(Unreachable, match=r"kafka-python 3.*pip install 'rota\[broker\]'"):
+            schema.require(["FetchRequest"])
+    finally:
+        schema.folder.cache_clear()

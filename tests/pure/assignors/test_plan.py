@@ -1,0 +1,209 @@
+"""``rota.assign``: what a plan says of a rebalance."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import pytest
+
+import rota
+from rota.errors import InputError
+
+
+def member(name: str, topics: str, **owned: tuple[int, ...]) -> rota.Member:
+    return rota.Member(id=name, topics=topics.split(), owned=owned, generation=3)
+
+
+PAIR = [member("C0", "t0 t1", t0=(0, 1), t1=(0, 1, 2)), member("C1", "t0 t1", t0=(2,))]
+
+
+def test_the_public_view_of_a_plan() -> None:
+    plan = rota.assign("sticky", partitions={"t0": 3, "t1": 3}, members=PAIR)
+    assert plan.members == ("C0", "C1")
+    assert plan.loads == {"C0": 3, "C1": 3}
+    assert (plan.moved, plan.moved_min, plan.needless) == (2, 2, 0)
+    assert plan["C1"]["t0"][-1] == 2
+    assert plan.to_dict()["C0"] == {t: list(p) for t, p in plan["C0"].items()}
+    assert [plan.members[owner] for owner in plan.owners("t0")][2] == "C1"
+    assert {move.source for move in plan.moves} == {"C0"}
+    assert {move.to for move in plan.moves} == {"C1"}
+    assert plan.stopped == 6
+    assert plan.skipped_topics == ()
+    assert dict(plan) == {m: plan[m] for m in plan.members}
+
+
+def test_a_cooperative_plan_takes_away_first() -> None:
+    plan = rota.assign("cooperative-sticky", {"t0": 3, "t1": 3}, PAIR)
+    assert plan.protocol is rota.RebalanceProtocol.COOPERATIVE
+    assert plan.loads == {"C0": 3, "C1": 1}
+    assert plan.target_loads == {"C0": 3, "C1": 3}
+    assert (plan.moved, plan.withheld, plan.stopped) == (2, 2, 2)
+    assert {move.to for move in plan.moves} == {"C1"}
+
+
+def test_a_list_that_runs_eager_forgets_what_members_owned() -> None:
+    alone = rota.assign(
+        "cooperative-sticky", {"t": 4}, [member("a", "t", t=(2, 3)), member("b", "t", t=(0, 1))]
+    )
+    listed = rota.assign(
+        ["cooperative-sticky", "range"],
+        {"t": 4},
+        [member("a", "t", t=(2, 3)), member("b", "t", t=(0, 1))],
+    )
+    assert (alone.protocol, alone.moved) == (rota.RebalanceProtocol.COOPERATIVE, 0)
+    assert (listed.protocol, listed.stopped) == (rota.RebalanceProtocol.EAGER, 4)
+    assert listed.moved > 0
+    assert listed.moved_min == 0
+
+
+def test_topics_without_metadata_are_skipped_and_named() -> None:
+    plan = rota.assign("range", {"t": 1, "empty": 0}, [member("a", "t gone empty")])
+    assert plan.skipped_topics == ("empty", "gone")
+    assert plan.to_dict() == {"a": {"t": [0]}}
+    assert any("gone" in note for note in plan.notes)
+
+
+def test_dropped_claims_are_said() -> None:
+    stale = rota.Member(id="a", topics=["t"], owned={"t": [0, 7], "gone": [1]}, generation=1)
+    foreign = rota.Member(id="b", topics=["t"], owned={"u": [0]}, generation=1)
+    other = rota.Member(id="c", topics=["u"])
+    plan = rota.assign("sticky", {"t": 2, "u": 1}, [stale, foreign, other])
+    said = " / ".join(plan.notes)
+    assert "'a': claims on partitions that do not exist dropped: gone-1, t-7" in said
+    assert "'b': claims on topics it no longer subscribes to dropped: u" in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: rota.assign("range", {"t": -1}, []), r"partitions\['t'\]: -1 is negative"),
+        (lambda: rota.assign("range", {"t": 1.5}, []), "1.5 is not a whole number"),  # type: ignore[dict-item]
+        (lambda: rota.assign("range", {"t": 1}, [member("a", "t")] * 2), "'a' is listed twice"),
+        (lambda: rota.Member(id="a", topics="t0"), "topics must be a list of names, not 't0'"),
+        (
+            lambda: rota.assign("range", {"t": 2}, [], racks={"t": [("r",)]}),
+            r"racks\['t'\]: a list of 2 lists of racks is needed",
+        ),
+        (
+            lambda: rota.assign("range", {"t": 1}, [], racks={"u": [("r",)]}),
+            r"racks\['u'\]: no such topic",
+        ),
+        (
+            lambda: rota.assign("range", {"t": 1}, [], racks={"t": ["r1"]}),
+            "is not a list of rack names",
+        ),
+        (lambda: rota.assign("range", {"t": 1}, [member("a", "t")]).owners("u"), "'u' is not part"),
+        (
+            lambda: rota.assign(
+                "range",
+                {"t": 1},
+                [
+                    rota.Member(id="a", topics=["t"], static_id="s"),
+                    rota.Member(id="b", topics=["t"], static_id="s"),
+                ],
+            ),
+            "static id 's' is used by 'a' and 'b'",
+        ),
+        (
+            lambda: rota.Member(id="a", topics=["t"], owned={"t": ["x"]}),  # type: ignore[arg-type]
+            "member 'a': owned",
+        ),
+        (lambda: rota.Member(id=1, topics=["t"]), "id must be text, not 1"),  # type: ignore[arg-type]
+        (lambda: rota.Member(id="a", topics=["t"], rack=1), "rack must be text"),  # type: ignore[arg-type]
+        (lambda: rota.Member(id="a", topics=None), "topics must be a list"),  # type: ignore[arg-type]
+        (lambda: rota.Member(id="a", topics=["t"], generation=2**31), "is no 32-bit number"),
+        (lambda: rota.Member(id="a", topics=["t"], owned={"t": [0.5]}), "owned must be"),  # type: ignore[arg-type]
+        (lambda: rota.assign("range", ["t"], []), "partitions must be {topic: count}"),  # type: ignore[arg-type]
+        (lambda: rota.assign("range", {"t": 1}, [{"id": "a"}]), "must be rota.Member"),  # type: ignore[list-item]
+        (
+            lambda: rota.Member(id="a", topics=["t"], owned={"t": [2**40]}),
+            "member 'a': owned",
+        ),
+    ],
+)
+def test_bad_input_is_named(wrong: object, said: str) -> None:
+    assert callable(wrong)
+    with pytest.raises(InputError, match=said):
+        wrong()
+
+
+def test_a_partition_withheld_and_given_back_is_not_moved() -> None:
+    """B no longer subscribes, but holds t-0 until it is told to give it up."""
+    group = [
+        rota.Member(id="A", topics=["t"], owned={"t": [0]}, generation=1),
+        rota.Member(id="B", topics=["u"], owned={"t": [0]}, generation=2),
+    ]
+    plan = rota.assign("cooperative-sticky", {"t": 1, "u": 1}, group)
+    assert plan.to_dict() == {"A": {}, "B": {"u": [0]}}
+    assert plan.target_dict() == {"A": {"t": [0]}, "B": {"u": [0]}}
+    assert (plan.moved, plan.moves, plan.needless) == (0, (), 0)
+    assert (plan.withheld, plan.stopped) == (1, 1)
+
+
+def test_a_newer_claim_of_a_live_member_is_no_orphan() -> None:
+    group = [rota.Member(id="a", topics=["t"], owned={"t": [0]}, generation=5)]
+    gone = [rota.Member(id="z", topics=["t"], owned={"t": [0, 1], "x": [0]}, generation=1)]
+    assert rota.assign("sticky", {"t": 3}, group, left=gone).orphaned == 1
+
+
+def test_claims_in_conflict_are_said() -> None:
+    group = [member("a", "t", t=(0, 1)), member("b", "t", t=(1, 2))]
+    plan = rota.assign("sticky", {"t": 3}, group)
+    assert "owned by several in one generation, so nobody's claim counts: t-1" in plan.notes
+
+
+def test_many_members_with_dropped_claims_make_few_notes() -> None:
+    group = [member(f"m{n}", "t", u=tuple(range(9))) for n in range(9)]
+    plan = rota.assign("sticky", {"t": 3, "u": 9}, [*group, member("x", "u")])
+    assert len(plan.notes) == 4
+    assert plan.notes[-1].startswith("6 more members: claims on topics")
+
+
+def test_the_time_budget() -> None:
+    dice = random.Random(5)
+    topics = {f"t{n}": 9 for n in range(12)}
+    group = [
+        rota.Member(
+            id=f"m{n}",
+            topics=dice.sample(sorted(topics), 6),
+            owned={topic: range(9) for topic in dice.sample(sorted(topics), 2)},
+            generation=n,
+        )
+        for n in range(12)
+    ]
+    hurried = rota.assign("sticky", topics, group, budget_ms=0)
+    patient = rota.assign("sticky", topics, group, budget_ms=None)
+    assert sorted(hurried.loads.values()) == sorted(patient.loads.values())
+    assert any("stopped at the time budget" in note for note in hurried.notes)
+    assert not any("budget" in note for note in patient.notes)
+    assert hurried.moved >= patient.moved == patient.moved_min
+    with pytest.raises(InputError, match="budget_ms: '5s' is not a number of milliseconds"):
+        rota.assign("sticky", topics, group, budget_ms="5s")  # type: ignore[arg-type]
+
+
+def test_racks_may_come_from_anywhere() -> None:
+    group = [
+        rota.Member(id="a", topics=["t"], rack="x"),
+        rota.Member(id="b", topics=["t"], rack="y"),
+    ]
+    plan = rota.assign("sticky", {"t": 2}, group, racks={"t": [iter(["y"]), iter(["x"])]})
+    assert plan.to_dict() == {"a": {"t": [1]}, "b": {"t": [0]}}
+    assert plan.local == 2
+
+
+def test_a_plan_survives_a_process_boundary() -> None:
+    plan = rota.assign("cooperative-sticky", {"t0": 3, "t1": 3}, PAIR)
+    again = pickle.loads(pickle.dumps(plan))
+    assert (again.to_dict(), again.moves, again.moved_min) == (plan.to_dict(), plan.moves, 2)
+
+
+def test_an_empty_group_has_an_empty_plan() -> None:
+    plan = rota.assign("sticky", {"t": 3}, [])
+    assert (dict(plan), plan.moved, plan.moved_min, plan.idle) == ({}, 0, 0, ())
+
+
+def test_every_public_name_is_there() -> None:
+    assert {name for name in rota.__all__ if getattr(rota, name) is None} == set()
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = rota.nonsense  # type: ignore[attr-defined]

@@ -1,0 +1,92 @@
+"""Each data API in each version: the answer when all of it is refused follows its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka.protocol import admin, consumer, producer
+
+from rota.broker.call import Call
+from rota.broker.dispatch import Handler
+from rota.broker.fault import Faults
+from rota.errors import Code
+from rota.wire.api import Api
+from tests.support.data_node import HANDLERS, DataNode, fetch_request, numbered, produce_request
+
+
+class Refusing(Faults):
+    """Every call is refused."""
+
+    def take(self, handler: Handler, call: Call, answer: Callable[[], None]) -> bool:
+        call.answer(handler.refuse(call, Code.KAFKA_STORAGE_ERROR))
+        return True
+
+
+def request_of(api: Api, node: DataNode) -> Any:
+    topics = consumer.ListOffsetsRequest.ListOffsetsTopic
+    epochs = consumer.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    deleted = admin.DeleteRecordsRequest.DeleteRecordsTopic
+    match api:
+        case Api.PRODUCE:
+            return produce_request(node, {("t", 0): numbered(1), ("t", 1): numbered(1)})
+        case Api.FETCH:
+            return fetch_request(node, {("t", 0): 0, ("t", 1): 0})
+        case Api.LIST_OFFSETS:
+            parts = [topics.ListOffsetsPartition(partition_index=0, timestamp=-1)]
+            return consumer.ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=0,
+                topics=[topics(name="t", partitions=parts)],
+                timeout_ms=0,
+            )
+        case Api.OFFSET_FOR_LEADER_EPOCH:
+            wanted = [epochs.OffsetForLeaderPartition(partition=0, leader_epoch=0)]
+            return consumer.OffsetForLeaderEpochRequest(
+                replica_id=-1, topics=[epochs(topic="t", partitions=wanted)]
+            )
+        case Api.DELETE_RECORDS:
+            gone = [deleted.DeleteRecordsPartition(partition_index=0, offset=0)]
+            return admin.DeleteRecordsRequest(
+                topics=[deleted(name="t", partitions=gone)], timeout_ms=0
+            )
+        case _:
+            return producer.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+
+
+def codes(message: Any) -> set[int]:
+    """Every error code of a response, wherever it is."""
+    found: set[int] = set()
+    if isinstance(message, dict):
+        for name, value in message.items():
+            found |= {value} if name == "error_code" else codes(value)
+    elif isinstance(message, list):
+        for each in message:
+            found |= codes(each)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("api", "version"),
+    [
+        (handler.api, version)
+        for handler in HANDLERS.values()
+        for version in range(handler.lowest, handler.highest + 1)
+    ],
+)
+def test_refused(api: Api, version: int) -> None:
+    node = DataNode()
+    node.topic("t", 2)
+    node.node.faults = Refusing()
+    response = node.connect().ask(request_of(api, node), version)
+    assert codes(response.to_dict()) == {Code.KAFKA_STORAGE_ERROR}
+
+
+def test_a_producer_that_expects_no_answer_gets_none() -> None:
+    node = DataNode()
+    node.topic("t", 2)
+    node.node.faults = Refusing()
+    peer = node.connect()
+    assert peer.ask(produce_request(node, {("t", 0): numbered(1)}, acks=0), 9) is None
+    assert peer.closed is None

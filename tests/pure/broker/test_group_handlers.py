@@ -1,0 +1,299 @@
+"""Every group API in every version: a valid answer, and what a version has no field for left out.
+
+Answers are read by another library, to the last byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rota.broker.call import Call, Client
+from rota.broker.event import ConnectionId
+from rota.broker.handlers import group, offset
+from rota.errors import Code
+from rota.wire.api import Api
+from rota.wire.message import read_head, read_request, write_response
+from tests.support.group_node import START, GroupNode, Peer, code, decoded, frame
+from tests.support.group_requests import (
+    GROUP,
+    Member,
+    commit,
+    delete,
+    delete_offsets,
+    describe,
+    fetch,
+    find,
+    heartbeat,
+    join,
+    leave,
+    list_groups,
+    sync,
+)
+
+HANDLERS = {each.api: each for module in (group, offset) for each in module.HANDLERS}
+OFFERED = [
+    (api, version)
+    for api, handler in sorted(HANDLERS.items())
+    for version in range(handler.lowest, handler.highest + 1)
+]
+REQUESTS: dict[Api, Callable[[], Any]] = {
+    Api.FIND_COORDINATOR: lambda: find(GROUP, "another"),
+    Api.JOIN_GROUP: join,
+    Api.SYNC_GROUP: lambda: sync("m", 1, {"m": b"part"}),
+    Api.HEARTBEAT: lambda: heartbeat("m", 1),
+    Api.LEAVE_GROUP: lambda: leave("m"),
+    Api.OFFSET_COMMIT: lambda: commit({("t", 0): 7, ("u", 1): 8}),
+    Api.OFFSET_FETCH: lambda: fetch({"t": [0, 1]}, GROUP, "another"),
+    Api.DESCRIBE_GROUPS: lambda: describe(GROUP, "another"),
+    Api.LIST_GROUPS: list_groups,
+    Api.DELETE_GROUPS: lambda: delete(GROUP, "another"),
+    Api.OFFSET_DELETE: lambda: delete_offsets({"t": [0]}),
+}
+
+
+def versions(api: Api) -> pytest.MarkDecorator:
+    handler = HANDLERS[api]
+    return pytest.mark.parametrize("version", range(handler.lowest, handler.highest + 1))
+
+
+@pytest.fixture
+def node() -> GroupNode:
+    made = GroupNode()
+    made.topic()
+    return made
+
+
+@pytest.fixture
+def peer(node: GroupNode) -> Peer:
+    return node.connect()
+
+
+def codes(answer: Any) -> Iterator[int]:
+    """Every error code of a response, at every depth that its version has."""
+    for name, field in type(answer).fields.items():
+        if not field.for_version_q(answer.version):
+            continue
+        value = getattr(answer, name)
+        if name == "error_code":
+            yield value
+        elif isinstance(value, list):
+            for each in value:
+                if hasattr(each, "fields"):
+                    yield from codes(each)
+
+
+def test_the_offered_versions_are_those_of_the_specification() -> None:
+    assert {api.name: (each.lowest, each.highest) for api, each in HANDLERS.items()} == {
+        "FIND_COORDINATOR": (0, 6),
+        "JOIN_GROUP": (0, 9),
+        "SYNC_GROUP": (0, 5),
+        "HEARTBEAT": (0, 4),
+        "LEAVE_GROUP": (0, 5),
+        "OFFSET_COMMIT": (2, 9),
+        "OFFSET_FETCH": (1, 9),
+        "OFFSET_DELETE": (0, 0),
+        "DESCRIBE_GROUPS": (0, 6),
+        "LIST_GROUPS": (0, 5),
+        "DELETE_GROUPS": (0, 2),
+    }
+
+
+@pytest.mark.parametrize(("api", "version"), OFFERED)
+def test_a_refusal_says_its_code_wherever_there_is_room(api: Api, version: int) -> None:
+    request = REQUESTS[api]()
+    data = frame(request, version, 5)
+    head = read_head(data)
+    call = Call(
+        api=api,
+        version=version,
+        client=Client(connection=ConnectionId(1), host="127.0.0.1"),
+        request=read_request(api, version, data, head.size),
+        now=START,
+        size=len(data),
+        reply=lambda response: None,
+        drop=lambda reason: None,
+    )
+    response = HANDLERS[api].refuse(call, Code.REBALANCE_IN_PROGRESS)
+    answer = decoded(bytes(write_response(api, version, 5, response)), request, version, 5)
+    found = list(codes(answer))
+    assert found
+    assert set(found) == {Code.REBALANCE_IN_PROGRESS}
+
+
+@versions(Api.FIND_COORDINATOR)
+def test_the_coordinator_is_here(peer: Peer, version: int) -> None:
+    answer = peer.ask(find("orders", "payments"), version)
+    found = answer.coordinators if version >= 4 else [answer]
+    assert [(each.error_code, each.node_id, each.host, each.port) for each in found] == [
+        (Code.NONE, 1, "127.0.0.1", 9092)
+    ] * (2 if version >= 4 else 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(1, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (2, Code.INVALID_REQUEST)],
+)
+@pytest.mark.parametrize("version", range(1, 7))
+def test_other_coordinators_are_refused_in_words(
+    peer: Peer, kind: int, expected: Code, version: int
+) -> None:
+    answer = peer.ask(find("key", kind=kind), version)
+    found = answer.coordinators[0] if version >= 4 else answer
+    assert code(found) is expected
+    assert "there are no" in found.error_message
+    assert (found.node_id, found.host, found.port) == (-1, "", -1)
+
+
+@versions(Api.JOIN_GROUP)
+def test_a_member_joins(node: GroupNode, peer: Peer, version: int) -> None:
+    member = Member(peer, version=version)
+    member.join()
+    answer = member.joined()
+    assert answer.generation_id == 1
+    assert answer.protocol_name == "range"
+    assert answer.leader == answer.member_id == member.id
+    assert [bytes(each.metadata) for each in answer.members] == [b"told"]
+    assert answer.protocol_type == ("consumer" if version >= 7 else None)
+    told = [line for line in node.lines if "unknown member id" in line]
+    assert ("requesting the member to rejoin" in told[0]) is (version >= 4)
+
+
+@versions(Api.JOIN_GROUP)
+def test_a_join_is_refused(peer: Peer, version: int) -> None:
+    answer = peer.ask(join("stranger"), version)
+    assert code(answer) is Code.UNKNOWN_MEMBER_ID
+    assert answer.protocol_name == (None if version >= 7 else "")
+    assert answer.members == []
+
+
+def test_the_first_version_has_one_timeout_for_both(node: GroupNode, peer: Peer) -> None:
+    first = Member(peer, version=0)
+    first.enter()
+    second = Member(node.connect(), version=0)
+    second.join()
+    node.advance(9_999)
+    assert second.peer.waits
+    node.advance(1)
+    assert second.joined().generation_id == 2
+
+
+@versions(Api.SYNC_GROUP)
+def test_members_get_their_parts(peer: Peer, version: int) -> None:
+    member = Member(peer)
+    member.join()
+    member.joined()
+    member.sync(version)
+    assert member.synced() == f"part of {member.id}".encode()
+
+
+def test_a_sync_must_name_the_protocol_from_version_5_on(peer: Peer) -> None:
+    member = Member(peer)
+    member.join()
+    member.joined()
+    for request in (
+        sync(member.id, member.generation, protocol_type=None),
+        sync(member.id, member.generation, protocol_name=None),
+    ):
+        assert code(peer.ask(request, 5)) is Code.INCONSISTENT_GROUP_PROTOCOL
+
+
+@versions(Api.HEARTBEAT)
+def test_heartbeats(peer: Peer, version: int) -> None:
+    member = Member(peer)
+    member.enter()
+    assert member.beat(version) is Code.NONE
+    assert code(peer.ask(heartbeat("stranger", 1), version)) is Code.UNKNOWN_MEMBER_ID
+
+
+@versions(Api.LEAVE_GROUP)
+def test_members_leave(node: GroupNode, peer: Peer, version: int) -> None:
+    member = Member(peer)
+    member.enter()
+    answer = peer.ask(leave(member.id), version)
+    assert code(answer) is Code.NONE
+    again = peer.ask(leave(member.id), version)
+    if version >= 3:
+        assert [each.error_code for each in answer.members] == [Code.NONE]
+        assert [each.error_code for each in again.members] == [Code.UNKNOWN_MEMBER_ID]
+    else:
+        assert code(again) is Code.UNKNOWN_MEMBER_ID
+
+
+@versions(Api.DESCRIBE_GROUPS)
+def test_groups_are_described(peer: Peer, version: int) -> None:
+    member = Member(peer, group_instance_id="static")
+    member.enter()
+    there, gone = peer.ask(describe(GROUP, "gone", operations=version >= 3), version).groups
+    assert (there.group_state, there.protocol_type, there.protocol_data) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
+    (told,) = there.members
+    assert (told.client_id, told.client_host) == ("tester", "/127.0.0.1")
+    assert told.group_instance_id == ("static" if version >= 4 else None)
+    assert bytes(told.member_metadata) == b"told"
+    assert bytes(told.member_assignment) == f"part of {member.id}".encode()
+    assert gone.group_state == "Dead"
+    assert code(gone) is (Code.GROUP_ID_NOT_FOUND if version >= 6 else Code.NONE)
+    if version >= 3:
+        assert there.authorized_operations == {3, 6, 8, 10, 11}
+    if version >= 6:
+        assert "gone" in gone.error_message
+
+
+def test_operations_are_told_only_when_asked_for(peer: Peer) -> None:
+    Member(peer).enter()
+    (told,) = peer.ask(describe(), 6).groups
+    assert told.authorized_operations is None
+
+
+def test_an_ipv6_client_is_shown_as_java_shows_it(node: GroupNode) -> None:
+    Member(node.connect("::1")).enter()
+    (told,) = node.connect().ask(describe(), 5).groups
+    assert told.members[0].client_host == "/0:0:0:0:0:0:0:1"
+
+
+@versions(Api.LIST_GROUPS)
+def test_groups_are_listed(node: GroupNode, peer: Peer, version: int) -> None:
+    assert peer.ask(list_groups(), version).groups == []
+    for name in ("b", "a", "c"):
+        Member(node.connect(), name).enter()
+    found = peer.ask(list_groups(), version).groups
+    assert [(each.group_id, each.protocol_type) for each in found] == [
+        (name, "consumer") for name in "abc"
+    ]
+    if version >= 4:
+        assert {each.group_state for each in found} == {"Stable"}
+        assert peer.ask(list_groups(["Empty"]), version).groups == []
+        assert len(peer.ask(list_groups([" stable"]), version).groups) == 3
+    if version >= 5:
+        assert {each.group_type for each in found} == {"classic"}
+        assert peer.ask(list_groups(types=["consumer"]), version).groups == []
+        assert len(peer.ask(list_groups(types=["Consumer", "Classic"]), version).groups) == 3
+
+
+@versions(Api.DELETE_GROUPS)
+def test_groups_are_deleted(peer: Peer, version: int) -> None:
+    member = Member(peer)
+    member.enter()
+    peer.ask(commit({("t", 0): 1}, group="simple"), 8)
+    answer = peer.ask(delete(GROUP, "simple", "gone", "simple"), version)
+    assert [(each.group_id, each.error_code) for each in answer.results] == [
+        (GROUP, Code.NON_EMPTY_GROUP),
+        ("simple", Code.NONE),
+        ("gone", Code.GROUP_ID_NOT_FOUND),
+    ]
+    (left,) = peer.ask(list_groups(), 4).groups
+    assert left.group_id == GROUP
+
+
+def test_nothing_is_asked_for(peer: Peer) -> None:
+    described, deleted, fetched = describe(), delete(), fetch({})
+    described.groups = deleted.groups_names = fetched.groups = []
+    assert peer.ask(described, 6).groups == []
+    assert peer.ask(deleted, 2).results == []
+    assert peer.ask(fetched, 9).groups == []

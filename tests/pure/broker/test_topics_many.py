@@ -1,0 +1,255 @@
+"""Many topics or partitions by one request, and a stop with many: what the disk has to do for it.
+
+Nobody else is served meanwhile. Time is not measured here, but what it goes into is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from rota.broker.handlers.metadata import MOST_MADE
+from rota.broker.topic import MOST_PARTITIONS, MOST_TOPICS, Topic, Wanted
+from rota.errors import Code, DiskError, Refused
+from rota.formats.buffer import Bytes
+from rota.storage.catalog import FIRST
+from rota.storage.folder import CLEAN, LOG_STARTS
+from tests.support.admin_node import AdminNode
+from tests.support.data_node import DataNode, batch
+from tests.support.differential_side import Plain, request
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.topic_store import NOW, Store
+
+TOPIC = 2
+
+
+class CountingDisk(FaultyDisk):
+    """Counts what it is asked to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saves: Counter[str] = Counter()
+        self.synced: Counter[str] = Counter()
+
+    def replace(self, path: str, data: Bytes) -> None:
+        self.saves[path] += 1
+        super().replace(path, data)
+
+    def sync(self, path: str) -> None:
+        self.synced[path] += 1
+        super().sync(path)
+
+    def count(self, act: Callable[[], object]) -> int:
+        """How many changes an act makes; saves and syncs are counted from here on."""
+        self.saves.clear()
+        self.synced.clear()
+        before = self.changes
+        act()
+        return self.changes - before
+
+
+def names(count: int) -> list[str]:
+    return [f"t{number:05}" for number in range(count)]
+
+
+def create(node: AdminNode, asked: Sequence[str], partitions: int = 1) -> Any:
+    topics: Plain = [
+        {"name": name, "num_partitions": partitions, "replication_factor": 1} for name in asked
+    ]
+    return node.ask(request("CreateTopics", 7, topics=topics, timeout_ms=1_000)).topics
+
+
+def make_by_metadata(node: AdminNode, asked: Sequence[str]) -> Any:
+    topics: Plain = [{"name": name} for name in asked]
+    return node.ask(request("Metadata", 4, topics=topics, allow_auto_topic_creation=True)).topics
+
+
+def delete(node: AdminNode, asked: Sequence[str]) -> Any:
+    return node.ask(request("DeleteTopics", 5, topic_names=[*asked], timeout_ms=1_000)).responses
+
+
+def grow(node: AdminNode, asked: Sequence[str]) -> Any:
+    topics: Plain = [{"name": name, "count": 3, "assignments": None} for name in asked]
+    return node.ask(request("CreatePartitions", 3, topics=topics, timeout_ms=1_000)).results
+
+
+def configure(node: AdminNode, asked: Sequence[str]) -> Any:
+    setting: Plain = {"name": "retention.ms", "value": "5", "config_operation": 0}
+    resources: Plain = [
+        {"resource_type": TOPIC, "resource_name": name, "configs": [setting]} for name in asked
+    ]
+    return node.ask(request("IncrementalAlterConfigs", 1, resources=resources)).responses
+
+
+MAKING = (create, make_by_metadata)
+CHANGING = (delete, grow, configure)
+
+
+@pytest.mark.parametrize("act", [*MAKING, *CHANGING])
+def test_a_request_for_many_topics_saves_the_catalogue_once(
+    act: Callable[[AdminNode, Sequence[str]], Any],
+) -> None:
+    costs = []
+    for count in (1, 50, 100):
+        disk = CountingDisk()
+        node = AdminNode(disk=disk)
+        if act in CHANGING:
+            create(node, names(count))
+        answers: list[Any] = []
+        costs.append(disk.count(lambda: answers.extend(act(node, names(count)))))  # noqa: B023
+        assert [each.error_code for each in answers] == [0] * count
+        assert disk.saves[FIRST] == 1
+    one, fifty, hundred = costs
+    assert hundred - fifty == 50 * (fifty - one) // 49  # as much for each, however many there are
+    assert (hundred - fifty) // 50 <= 3
+
+
+def test_a_topic_costs_the_disk_the_same_whatever_its_partitions() -> None:
+    disk = CountingDisk()
+    node = AdminNode(disk=disk)
+    costs = {disk.count(lambda: create(node, [f"t{count}"], count)) for count in (1, 10, 1_000)}  # noqa: B023
+    assert len(costs) == 1
+    assert {topic.partitions for topic in node.topics} == {1, 10, 1_000}
+    assert {topic.partitions for topic in node.restart().topics} == {1, 10, 1_000}
+
+
+def test_records_of_many_partitions_are_deleted_by_one_save() -> None:
+    disk = CountingDisk()
+    node = DataNode(disk)
+    node.topic("t", 50)
+    peer = node.connect()
+    for partition in range(50):
+        peer.store(batch(b"a", b"b"), partition=partition)
+    partitions: list[Plain] = [{"partition_index": n, "offset": 1} for n in range(51)]
+    asked = request("DeleteRecords", 2, topics=[{"name": "t", "partitions": partitions}])
+    answers: list[Any] = []
+    disk.count(lambda: answers.append(peer.ask(asked, 2)))
+    assert disk.saves[LOG_STARTS] == 1
+    (topic,) = answers[0].topics
+    found = [(each.error_code, each.low_watermark) for each in topic.partitions]
+    assert found == [(0, 1)] * 50 + [(Code.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+
+
+# Each by itself
+
+
+def test_names_that_collide_within_a_request() -> None:
+    node = AdminNode()
+    codes = [each.error_code for each in create(node, ["a.b", "ok", "a_b", "no no"])]
+    assert codes == [0, 0, Code.INVALID_TOPIC_EXCEPTION, Code.INVALID_TOPIC_EXCEPTION]
+    assert [topic.name for topic in node.topics] == ["a.b", "ok"]
+    delete(node, ["a.b"])
+    assert create(node, ["a_b"])[0].error_code == 0
+
+
+def test_a_topic_that_the_disk_refuses_does_not_stop_the_others() -> None:
+    disk = FaultyDisk()
+    store = Store(disk)
+    disk.refuse("make", "b-*")
+    outcomes = store.topics.create_all([Wanted(name, 2, {}) for name in "abc"], NOW)
+    assert [isinstance(each, Refused) for each in outcomes] == [False, True, False]
+    assert list(store.restart().ends()) == ["a", "c"]
+
+
+@pytest.mark.parametrize("path", [FIRST, f"{FIRST}.copy"])
+def test_a_catalogue_that_cannot_be_saved_leaves_all_as_it_was(path: str) -> None:
+    disk = FaultyDisk()
+    store = Store(disk)
+    store.topics.create_all([Wanted(name, 1, {}) for name in "xyz"], NOW)
+    for name in "xyz":
+        store.write(name, 0, b"a")
+    before, folders = store.ends(), store.folders()
+    settings = {name: {"retention.ms": "5"} for name in "xyz"}
+    acts: list[Callable[[], list[Topic | Refused]]] = [
+        lambda: store.topics.create_all([Wanted(name, 2, {}) for name in "abc"], NOW),
+        lambda: store.topics.delete_all("xyz", NOW),
+        lambda: store.topics.grow_all(dict.fromkeys("xyz", 3), NOW),
+        lambda: store.topics.configure_all(settings, NOW),
+    ]
+    for act in acts:
+        disk.refuse("replace", path)
+        assert [each.code for each in act() if isinstance(each, Refused)] == [
+            Code.KAFKA_STORAGE_ERROR
+        ] * 3
+        assert (store.ends(), store.folders()) == (before, folders)
+        assert store.restart(disk.kill()).ends() == before
+    assert len(store.topics.create_all([Wanted(name, 2, {}) for name in "abc"], NOW)) == 3
+    assert list(store.ends()) == [*"abcxyz"]
+
+
+# No more than that
+
+
+def test_a_request_for_too_many_is_refused_and_names_the_limit() -> None:
+    node = AdminNode()
+    for answers in (create(node, names(MOST_TOPICS + 1)), create(node, "ab", MOST_PARTITIONS - 1)):
+        assert {each.error_code for each in answers} == {Code.POLICY_VIOLATION}
+        assert f"{MOST_TOPICS} topics and {MOST_PARTITIONS} partitions" in answers[0].error_message
+    assert len(node.topics) == 0
+
+
+def test_of_too_many_names_the_first_are_made_and_the_others_when_asked_again() -> None:
+    node = AdminNode()
+    asked = names(MOST_MADE + 5)
+    codes = Counter(each.error_code for each in make_by_metadata(node, asked))
+    assert codes == {0: MOST_MADE, Code.UNKNOWN_TOPIC_OR_PARTITION: 5}
+    assert {each.error_code for each in make_by_metadata(node, asked)} == {0}
+
+
+# A stop
+
+
+def dirty(partitions: int) -> tuple[CountingDisk, Store]:
+    disk = CountingDisk()
+    store = Store(disk)
+    store.topics.create("t", partitions, {}, NOW)
+    for partition in range(partitions):
+        store.write("t", partition, b"a", b"b")
+    return disk, store
+
+
+def test_a_stop_syncs_each_log_once_and_each_new_folder_once() -> None:
+    disk, store = dirty(50)
+    disk.count(lambda: store.topics.close(NOW))
+    logs = [f"t-{number}/{0:020}.log" for number in range(50)]
+    assert disk.synced == Counter([*logs, *(f"t-{number}" for number in range(50)), ""])
+    again = store.restart()
+    again.write("t", 7, b"c")
+    disk.count(lambda: again.topics.close(NOW))
+    assert disk.synced == {logs[7]: 1, "": 1}
+
+
+def test_after_a_clean_stop_a_loss_of_power_takes_no_record() -> None:
+    disk, store = dirty(5)
+    store.topics.close(NOW)
+    for seed in range(20):
+        left = disk.crash(least=not seed)
+        again = store.restart(left)
+        assert again.ends() == {"t": [2] * 5}
+        assert again.folder.clean
+
+
+def test_a_stop_whose_sync_fails_is_not_marked_clean() -> None:
+    disk, store = dirty(5)
+    disk.refuse("sync", "t-3/*")
+    with pytest.raises(DiskError, match="t-3/"):
+        store.topics.close(NOW)
+    assert disk.size(CLEAN) is None
+    assert store.folder.recovery_points["t", 3] == 0
+    assert store.folder.recovery_points["t", 4] == 2
+
+
+def test_a_stop_with_a_log_that_has_failed_is_not_marked_clean() -> None:
+    """What a sync could not write may be lost, though the next one says that all is well."""
+    disk, store = dirty(2)
+    log = store.topics.log("t", 1)
+    assert log is not None
+    disk.refuse("sync", "t-1/*")
+    with pytest.raises(DiskError):
+        log.flush()
+    store.topics.close(NOW)
+    assert disk.size(CLEAN) is None
+    assert store.said[-1] == "the next start reads the logs, for some have failed: t-1"

@@ -1,0 +1,111 @@
+"""Many long polls that one append wakes: they are answered in turn, as memory allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rota.broker import turn
+from rota.broker.event import Command, Received, Send, Woken
+from tests.support.data_node import DataNode, Peer, batch, fetch_request, frame, produce_request
+
+T = ("t", 0)
+MIB = 1 << 20
+LARGE = bytes(400_000)
+
+
+@pytest.fixture
+def node() -> DataNode:
+    node = DataNode()
+    node.topic()
+    return node
+
+
+def polls(node: DataNode, count: int, *, min_bytes: int = 1, max_wait: int = 500) -> list[Peer]:
+    """So many clients that wait for records from the beginning on."""
+    peers = [node.connect() for _ in range(count)]
+    for peer in peers:
+        peer.send(fetch_request(node, {T: 0}, min_bytes=min_bytes, max_wait=max_wait), 12)
+        assert peer.waits
+    return peers
+
+
+def answered(commands: list[Command]) -> list[int]:
+    """Who was sent something."""
+    return [command.connection for command in commands if isinstance(command, Send)]
+
+
+def append(node: DataNode, value: bytes) -> tuple[Peer, list[Command]]:
+    producer = node.connect()
+    request = frame(produce_request(node, {T: batch(value)}), 9, 1)
+    return producer, node.node.handle(Received(producer.connection, request), node.now, node.room)
+
+
+def going_on(node: DataNode) -> Iterator[list[int]]:
+    """Who is answered in each event, for as long as the node is behind."""
+    while node.node.behind:
+        yield answered(node.node.handle(Woken(), node.now, node.room))
+
+
+def test_large_answers_are_made_a_few_at_a_time_in_the_order_of_the_requests(
+    node: DataNode,
+) -> None:
+    peers = [peer.connection for peer in polls(node, 20)]
+    producer, first = append(node, LARGE)
+    assert answered(first) == [producer.connection, *peers[:3]]
+    rounds = list(going_on(node))
+    assert sum(rounds, answered(first)[1:]) == peers
+    assert max(len(each) for each in rounds) == 3
+
+
+def test_small_answers_need_few_rounds(node: DataNode) -> None:
+    peers = [peer.connection for peer in polls(node, 1_000)]
+    _, first = append(node, b"small")
+    rounds = list(going_on(node))
+    assert sum(rounds, answered(first)[1:]) == peers
+    assert len(rounds) < 1_000 / turn.COUNT
+
+
+def test_without_room_nobody_is_given_records_and_all_else_goes_on(node: DataNode) -> None:
+    peers = polls(node, 2)
+    node.room = 0
+    producer, commands = append(node, LARGE)
+    assert answered(commands) == [producer.connection]
+    late = node.connect()
+    late.send(fetch_request(node, {T: 0}), 12)
+    node.advance(600)  # the time of the first two is up
+    assert [peer.waits for peer in (*peers, late)] == [True] * 3
+    node.room = 1
+    assert list(going_on(node)) == [[each.connection] for each in (*peers, late)]
+
+
+def test_those_whose_time_is_up_are_answered_in_turn_too(node: DataNode) -> None:
+    producer = node.connect()
+    producer.store(batch(LARGE))
+    peers = [peer.connection for peer in polls(node, 9, min_bytes=MIB)]
+    first = answered(node.node.handle(Woken(), node.now + 500))
+    assert first == peers[:3]
+    assert list(going_on(node)) == [peers[3:6], peers[6:]]
+
+
+def test_who_hangs_up_before_its_turn_has_none(node: DataNode) -> None:
+    peers = polls(node, 3)
+    node.room = 0
+    append(node, LARGE)
+    peers[0].hang_up()
+    node.room = turn.BYTES
+    assert list(going_on(node)) == [[1, 2]]
+    append(node, LARGE)
+    assert not node.node.behind
+
+
+def test_who_is_woken_again_before_its_turn_is_answered_once_with_all(node: DataNode) -> None:
+    (peer,) = polls(node, 1)
+    node.room = 0
+    append(node, LARGE)
+    append(node, LARGE)
+    node.room = turn.BYTES
+    node.advance(0)
+    assert len(peer.partitions(peer.answer())[T].records) > 2 * len(LARGE)
+    assert not node.node.behind

@@ -1,0 +1,104 @@
+"""Ctrl-C in the middle of what must not be cut."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+
+from rota.consumer.shield import Shield
+
+
+def press() -> None:
+    """Ctrl-C, and Python has heard of it."""
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(3):
+        time.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def usual() -> Iterator[None]:
+    """As in a program of its own; afterwards the handler must be there again."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_it_comes_when_the_step_is_complete() -> None:
+    steps = []
+
+    def work() -> None:
+        with Shield():
+            press()
+            steps.append("after")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert steps == ["after"]
+
+
+def test_without_one_nothing_is_raised() -> None:
+    with Shield():
+        pass
+
+
+def test_one_in_another() -> None:
+    steps = []
+
+    def work() -> None:
+        with Shield():
+            with Shield():
+                press()
+            steps.append("after")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert steps == ["after"]
+
+
+def test_the_applications_own_handler_is_called_once() -> None:
+    heard: list[int] = []
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        heard.append(number)
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with Shield():
+            press()
+            assert not heard
+        assert heard == [signal.SIGINT]
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_one_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Shield():
+            press()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_other_threads_need_none() -> None:
+    done = []
+
+    def work() -> None:
+        with Shield():
+            done.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [signal.default_int_handler]

@@ -1,0 +1,327 @@
+"""A partition's answer to a Fetch: which of its records a consumer gets, and where it reads on."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from rota.client import arrow
+from rota.client.answer import read
+from rota.client.batch import LEAST_ALIKE, MOST_ALIKE, Batch, Pieces, _runs, cut
+from rota.client.fetch import Fetched
+from rota.consumer.making import Making
+from rota.consumer.record import ConsumerRecord
+from rota.errors import InputError, RecordError
+from rota.formats import batch
+from rota.formats.batch import Codec, Marker, Record
+from rota.formats.buffer import Buffer, roomy
+from rota.model.topic import TopicPartition
+
+NOW = 1_790_000_000_000
+SOURCE = TopicPartition("orders", 3)
+
+
+def encoded(first: int, count: int, **options: object) -> bytes:
+    """A batch of records from an offset on; their values are their offsets."""
+    made = [Record(each, NOW + each, None, b"%d" % each) for each in range(first, first + count)]
+    return batch.encode(made, **options)  # type: ignore[arg-type]
+
+
+def aborted(producer: int, offset: int) -> bytes:
+    return batch.marker(
+        Marker.ABORT, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
+    )
+
+
+def committed(producer: int, offset: int) -> bytes:
+    return batch.marker(
+        Marker.COMMIT, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
+    )
+
+
+def fetched(data: bytes, offset: int = 0, aborts: tuple[tuple[int, int], ...] = ()) -> Fetched:
+    return Fetched(SOURCE, 0, offset, memoryview(data), 100, 100, 0, aborts)
+
+
+def offsets(answer: Fetched, *, committed_only: bool = False) -> tuple[list[int], int]:
+    """Of the records, and where to read on."""
+    found: list[int] = []
+    behind = answer.fetch_offset
+    for each in read(answer, committed_only=committed_only):
+        found += each.offsets.tolist()
+        behind = each.next_offset
+    return found, behind
+
+
+def one(data: bytes) -> Batch:
+    (found,) = read(fetched(data))
+    return found
+
+
+def failed(answer: Fetched) -> tuple[list[int], RecordError]:
+    """The records before what is wrong, and what is."""
+    found: list[int] = []
+    try:
+        for each in read(answer):
+            found += each.offsets.tolist()
+    except RecordError as error:
+        return found, error
+    pytest.fail("nothing was said to be wrong")
+
+
+def test_a_fetch_may_start_in_the_middle_of_a_batch() -> None:
+    assert offsets(fetched(encoded(5, 4) + encoded(9, 2), offset=7)) == ([7, 8, 9, 10], 11)
+
+
+def test_a_batch_without_records_is_progress() -> None:
+    gone = batch.encode([], base_offset=5, last_offset=40)
+    assert offsets(fetched(gone, offset=5)) == ([], 41)
+
+
+def test_markers_are_not_handed_out_but_read_past() -> None:
+    data = encoded(0, 2, producer_id=7, transactional=True) + committed(7, 2)
+    assert offsets(fetched(data)) == ([0, 1], 3)
+
+
+def test_aborted_transactions_are_left_out_of_what_is_committed() -> None:
+    data = b"".join(
+        [
+            encoded(0, 2, producer_id=7, transactional=True),
+            encoded(2, 1, producer_id=8, transactional=True),
+            encoded(3, 1),
+            aborted(7, 4),
+            encoded(5, 1, producer_id=7, transactional=True),
+            committed(8, 6),
+            committed(7, 7),
+        ]
+    )
+    answer = fetched(data, aborts=((7, 0),))
+    assert offsets(answer, committed_only=True) == ([2, 3, 5], 8)
+    assert offsets(answer) == ([0, 1, 2, 3, 5], 8)
+
+
+def test_a_batch_cut_at_the_end_is_left_for_the_next_fetch() -> None:
+    first, second = encoded(0, 3), encoded(3, 3)
+    assert not any(second[:7])  # an offset begins with zeros, which are no damage
+    for size in range(len(second)):
+        assert offsets(fetched(first + second[:size])) == ([0, 1, 2], 3), size
+
+
+def test_zeros_where_a_batch_should_be_are_told() -> None:
+    for size in (12, 100):
+        found, error = failed(fetched(encoded(0, 3) + bytes(size)))
+        assert (found, error.offset) == ([0, 1, 2], 3)
+        assert "zeros" in str(error)
+
+
+def test_nothing_but_a_cut_batch_is_told() -> None:
+    found, error = failed(fetched(encoded(4, 3)[:-1], offset=4))
+    assert (found, error.offset) == ([], 4)
+    assert "max.partition.fetch.bytes" in str(error)
+
+
+def test_records_before_the_damage_come_first_then_the_error_with_where_to_go_on() -> None:
+    broken = bytearray(encoded(3, 5))
+    broken[-1] ^= 1
+    found, error = failed(fetched(encoded(0, 3) + bytes(broken) + encoded(8, 1)))
+    assert found == [0, 1, 2]
+    assert (error.topic, error.partition, error.offset, error.next_offset) == ("orders", 3, 3, 8)
+    assert "checksum" in str(error)
+
+
+def test_large_answers_come_in_portions() -> None:
+    data = b"".join(encoded(first, 10, codec=Codec.ZSTD) for first in range(0, 100, 10))
+    portions = list(read(fetched(data, offset=3), portion=300))
+    assert len(portions) > 2
+    assert [each for part in portions for each in part.offsets.tolist()] == list(range(3, 100))
+    assert [part.next_offset for part in portions][-1] == 100
+
+
+def test_a_slice_says_where_to_read_on() -> None:
+    whole = one(encoded(0, 3) + batch.encode([], base_offset=3, last_offset=9))
+    assert (len(whole[:2]), whole[:2].next_offset) == (2, 2)
+    assert (whole[2:].offsets.tolist(), whole[2:].next_offset) == ([2], 10)
+    assert (len(whole[1:1]), whole[1:1].next_offset) == (0, 1)
+
+
+def test_records_are_made_of_columns() -> None:
+    raw = Record(4, NOW, b"k", None, ((b"trace", b"1"), (b"\xff", None)))
+    found = Making(one(batch.encode([raw], append_time=NOW + 9, leader_epoch=6))).make(0, 1)
+    headers = (("trace", b"1"), ("�", None))
+    assert found.records == [
+        ConsumerRecord("orders", 3, 4, NOW + 9, 1, b"k", None, headers, 6),
+    ]
+    assert found.error is None
+
+
+def test_what_a_deserializer_does_not_understand_is_told_after_the_records_before_it() -> None:
+    made = [Record(each, NOW, None, value) for each, value in enumerate((b"1", b"2", b"x", b"4"))]
+    making = Making(one(batch.encode(made)), value=int)
+    for first, before in ((0, [1, 2]), (1, [2]), (2, [])):
+        found = making.make(first, 100)
+        assert [each.value for each in found.records] == before
+        assert found.error is not None
+        assert (found.error.offset, found.error.next_offset) == (2, 3)
+        assert isinstance(found.error.__cause__, ValueError)
+
+
+def test_records_are_made_some_at_a_time_of_batches_that_were_written_otherwise() -> None:
+    """With another epoch, another kind of time, other sizes."""
+    whole = one(
+        encoded(0, 300, leader_epoch=4)
+        + encoded(300, 1, leader_epoch=5)
+        + encoded(301, 400, leader_epoch=5, append_time=NOW)
+        + encoded(10_000, 300, leader_epoch=-1)
+    )
+    making = Making(whole)
+    every = making.make(0, len(whole)).records
+    assert [each.offset for each in every] == whole.offsets.tolist()
+    assert [each.value for each in every] == [b"%d" % each for each in whole.offsets.tolist()]
+    assert [each.timestamp for each in every] == whole.timestamps.tolist()
+    assert [each.timestamp_type for each in every] == [0] * 301 + [1] * 400 + [0] * 300
+    assert [each.leader_epoch for each in every] == [4] * 300 + [5] * 401 + [None] * 300
+    for rows in (1, 7, 299, 500):
+        found = [making.make(row, row + rows).records for row in range(0, len(whole), rows)]
+        assert [each for some in found for each in some] == every
+
+
+# Pieces of a buffer
+
+
+def pieces(sizes: list[int], gaps: list[int] | None = None) -> tuple[list[int], list[bytes | None]]:
+    """Where pieces of these sizes are in ``NUMBERS``, and what they are."""
+    starts, found = [], []
+    at = 3
+    for number, size in enumerate(sizes):
+        starts.append(at)
+        found.append(NUMBERS[at : at + size] if size >= 0 else None)
+        at += max(size, 0) + (2 if gaps is None else gaps[number % len(gaps)])
+    assert at <= len(NUMBERS)
+    return starts, found
+
+
+NUMBERS = random.Random(1).randbytes(100_000)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "together"),
+    [
+        ([7] * 200, True),
+        ([0] * 200, True),
+        ([7] * (2 * MOST_ALIKE + 1) + [8] * MOST_ALIKE, True),
+        ([7] * 100 + [8] * 100 + [0] * 200, True),
+        ([7] * 400 + [9] + [7] * 400, True),
+        ([7] * (2 * LEAST_ALIKE), True),
+        ([7] * (2 * LEAST_ALIKE - 1), False),
+        ([7] * 10, False),
+        ([7], False),
+        ([7, 8] * 100, False),
+        ([-1] * 100, False),
+        ([7] * 99 + [-1], False),
+        ([-1] + [0] * 99, False),
+        ([], False),
+    ],
+)
+@pytest.mark.parametrize("gaps", [[2], [0], [11], [2] * 50 + [70]])
+def test_pieces_of_a_buffer_are_cut_out_together_or_each_alone(
+    sizes: list[int], together: bool, gaps: list[int]
+) -> None:
+    starts, expected = pieces(sizes, gaps)
+    start, size = np.array(starts, dtype=np.int64), np.array(sizes, dtype=np.int64)
+    frame = roomy(len(NUMBERS))
+    frame[:] = NUMBERS
+    for buffer in (Buffer([NUMBERS]), Buffer([frame])):
+        assert cut(buffer, start, size) == expected
+        some = Pieces(buffer, start, size)
+        for first, behind in ((0, 1), (3, 199), (99, 101), (399, 402), (600, 1_300)):
+            assert some.cut(first, min(behind, len(sizes))) == expected[first:behind]
+        if min(sizes, default=-1) >= 0 and len(gaps) == 1:
+            assert bool(_runs(start, size)) == together
+
+
+def test_the_last_piece_may_end_where_the_buffer_does() -> None:
+    size = np.full(200, 10)
+    for behind in (0, 5):
+        data = NUMBERS[: 2400 - 2 + behind]
+        start = np.arange(200) * 12
+        frame = roomy(len(data) + 50)
+        frame[: len(data)] = data
+        for buffer in (Buffer([data]), Buffer([frame[: len(data)]])):
+            found = cut(buffer, start, size)
+            assert _runs(start, size)
+            assert found == [data[at : at + 10] for at in start.tolist()]
+
+
+@pytest.mark.parametrize("step", [6, 1, 0, -9])
+def test_pieces_that_overlap_or_go_backwards_are_cut_out_all_the_same(step: int) -> None:
+    start = 5_000 + step * np.arange(100)
+    size = np.full(100, 7)
+    buffer = Buffer([NUMBERS])
+    assert cut(buffer, start, size) == [NUMBERS[at : at + 7] for at in start.tolist()]
+    turns = np.concatenate([start, 2_000 + 9 * np.arange(200)])  # then others, further ahead
+    expected = [NUMBERS[at : at + 7] for at in turns.tolist()]
+    assert cut(buffer, turns, np.full(300, 7)) == expected
+
+
+def test_pieces_of_two_sizes_may_be_equally_far_apart() -> None:
+    start = 20 * np.arange(300)
+    for sizes in ([9, 5, 7], [5, 9, 5], [0, 20, 0]):
+        size = np.repeat(sizes, 100)
+        expected = [
+            NUMBERS[at : at + each] for at, each in zip(start.tolist(), size.tolist(), strict=True)
+        ]
+        assert cut(Buffer([NUMBERS]), start, size) == expected
+
+
+def test_rows_of_a_slice_are_those_of_the_whole() -> None:
+    made = [Record(each, NOW, b"%04d" % each, b"v%06d" % each) for each in range(500)]
+    whole = one(batch.encode(made))
+    assert whole[100:300].values() == [each.value for each in made[100:300]]
+    assert whole[499:].keys() == [b"0499"]
+
+
+def test_a_table_has_the_columns_of_its_rows() -> None:
+    pytest.importorskip("pyarrow")
+    fields: list[tuple[int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]] = [
+        (NOW, b"k", None, ()),
+        (-1, None, b"", ((b"a", None), (b"\xff", b"2"))),
+        (NOW + 1, b"", b"v", ()),
+    ]
+    whole = one(batch.encode([Record(4 + n, *each) for n, each in enumerate(fields * 5)]))
+    for rows in (slice(0, 15), slice(1, 2), slice(2, 12), slice(3, 3)):
+        table = whole[rows].to_arrow()
+        table.validate(full=True)
+        expected = [
+            {
+                "key": key,
+                "value": value,
+                "topic": "orders",
+                "partition": 3,
+                "offset": 4 + number,
+                "timestampType": 0,
+                "headers": [
+                    {"key": str(name, "utf-8", "replace"), "value": each} for name, each in pairs
+                ]
+                or None,
+            }
+            for number, (_, key, value, pairs) in list(enumerate(fields * 5))[rows]
+        ]
+        assert table.drop_columns("timestamp").to_pylist() == expected
+        times = table.column("timestamp").cast("int64").to_pylist()
+        given = [at for at, *_ in (fields * 5)[rows]]
+        assert times == [None if at < 0 else at * 1000 for at in given]
+
+
+def test_more_rows_than_arrow_can_count_the_bytes_of_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (found,) = read(fetched(encoded(0, 3)))
+    name = len(found.topic)
+    monkeypatch.setattr(arrow, "LARGEST", 3 * name)
+    assert found.to_arrow().num_rows == 3
+    monkeypatch.setattr(arrow, "LARGEST", 3 * name - 1)
+    with pytest.raises(InputError, match="3 rows are too many"):
+        found.to_arrow()
+    assert found[:2].to_arrow().num_rows == 2

@@ -1,0 +1,218 @@
+"""What a consumer gets of any answer to a Fetch is what a plain reading of it gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rota.client.answer import read
+from rota.client.fetch import Fetched
+from rota.consumer.making import Making
+from rota.consumer.record import ConsumerRecord
+from rota.errors import RecordError
+from rota.formats import batch
+from rota.formats.batch import Codec, Header, Marker, Record, read_header
+from rota.formats.batch.codec import decompress
+from rota.formats.batch.header import HEAD
+from rota.formats.batch.scalar import Body
+from rota.model.topic import TopicPartition
+from tests.pure.formats.test_batch_properties import (
+    NOW,
+    contents,
+    edited,
+    edits,
+    headers,
+    timestamps,
+)
+
+SOURCE = TopicPartition("orders", 3)
+PRODUCERS = st.integers(0, 1)
+
+
+@dataclass(frozen=True)
+class Log:
+    """A stretch of a partition's log, and what a broker tells of it."""
+
+    data: bytes
+    aborted: tuple[tuple[int, int], ...]
+    begin: int
+    end: int
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> Log:
+    """Batches one after the other: of transactions or not, compacted or not, of every codec."""
+    offset = begin = draw(st.integers(0, 2**40))
+    out: list[bytes] = []
+    running: dict[int, int] = {}
+    aborted: list[tuple[int, int]] = []
+    for _ in range(draw(st.integers(1, 10))):
+        producer = draw(PRODUCERS)
+        if producer in running and draw(st.booleans()):
+            first = running.pop(producer)
+            kind = draw(st.sampled_from(Marker))
+            if kind is Marker.ABORT:
+                aborted.append((producer, first))
+            out.append(
+                batch.marker(
+                    kind, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
+                )
+            )
+            offset += 1
+            continue
+        made, last = draw(stretches(offset))
+        transactional = draw(st.booleans())
+        if transactional:
+            running.setdefault(producer, offset)
+        out.append(
+            batch.encode(
+                made,
+                base_offset=offset,
+                last_offset=last,
+                codec=draw(st.sampled_from(Codec)),
+                append_time=draw(st.none() | st.just(NOW + 7)),
+                leader_epoch=draw(st.integers(-1, 2)),
+                producer_id=producer if transactional else -1,
+                transactional=transactional,
+            )
+        )
+        offset = last + 1
+    # the others are aborted behind what was fetched: a broker tells of those too
+    aborted += [each for each in running.items() if draw(st.booleans())]
+    return Log(b"".join(out), tuple(draw(st.permutations(aborted))), begin, offset)
+
+
+@st.composite
+def stretches(draw: st.DrawFn, offset: int) -> tuple[list[Record], int]:
+    """Records from an offset on, and the last offset of their batch."""
+    pattern = draw(st.lists(st.tuples(timestamps, contents, contents, headers), max_size=5))
+    times = draw(st.sampled_from([1, 1, 1, 80])) if len(pattern) > 3 else 1
+    steps = draw(st.lists(st.sampled_from([1, 1, 1, 2, 9]), min_size=1, max_size=3))
+    made = []
+    for number, fields in enumerate(pattern * times):
+        made.append(Record(offset, *fields))
+        offset += steps[number % len(steps)]
+    return made, offset + draw(st.integers(0, 2))
+
+
+def plainly(log: Log, offset: int, *, committed_only: bool) -> tuple[list[ConsumerRecord], int]:
+    """The records one by one, and where to read on."""
+    ahead = sorted(log.aborted, key=lambda each: each[1])
+    dropped: set[int] = set()
+    found: list[ConsumerRecord] = []
+    position = 0
+    while position < len(log.data):
+        head = read_header(log.data, position)
+        body = log.data[position + HEAD.size : position + head.size]
+        while ahead and ahead[0][1] <= head.last_offset:
+            dropped.add(ahead.pop(0)[0])
+        if head.control and decoded(head, body)[0].key == b"\0\0\0\0":
+            dropped.discard(head.producer_id)
+        hidden = committed_only and head.transactional and head.producer_id in dropped
+        if not head.control and not hidden:
+            found += [
+                consumer_record(head, each) for each in decoded(head, body) if each.offset >= offset
+            ]
+        position += head.size
+    return found, log.end
+
+
+def decoded(head: Header, body: bytes) -> list[Record]:
+    data = decompress(head.codec, body) if head.count else b""
+    return Body(data).records(head.count, head.base_offset, head.base_timestamp)
+
+
+def consumer_record(head: Header, record: Record) -> ConsumerRecord:
+    return ConsumerRecord(
+        *SOURCE,
+        record.offset,
+        head.max_timestamp if head.append_time else record.timestamp,
+        int(head.append_time),
+        record.key,
+        record.value,
+        tuple([(str(name, "utf-8", "replace"), value) for name, value in record.headers]),
+        head.leader_epoch if head.leader_epoch >= 0 else None,
+    )
+
+
+def consumed(
+    answer: Fetched, *, committed_only: bool = False, portion: int = 1 << 20, rows: int = 500
+) -> tuple[list[ConsumerRecord], int, RecordError | None]:
+    """All records, where to read on, and the error behind them."""
+    found: list[ConsumerRecord] = []
+    behind = answer.fetch_offset
+    try:
+        for each in read(answer, committed_only=committed_only, portion=portion):
+            making = Making(each)
+            for row in range(0, len(each), rows):
+                made = making.make(row, row + rows)
+                assert made.error is None
+                assert len(made.records) == min(rows, len(each) - row)
+                found += made.records
+            assert each.next_offset >= behind
+            behind = each.next_offset
+    except RecordError as error:
+        return found, behind, error
+    return found, behind, None
+
+
+def answer_of(log: Log, offset: int) -> Fetched:
+    return Fetched(SOURCE, 0, offset, memoryview(log.data), log.end, log.end, 0, log.aborted)
+
+
+@given(
+    *(logs(), st.integers(0, 40), st.booleans()),
+    st.sampled_from([1, 300, 1 << 20]),
+    st.sampled_from([1, 3, 500]),
+)
+@settings(max_examples=150)
+def test_an_answer_gives_what_plain_reading_gives(
+    log: Log, skip: int, committed_only: bool, portion: int, rows: int
+) -> None:
+    offset = min(log.begin + skip, log.end)
+    answer = answer_of(log, offset)
+    found = consumed(answer, committed_only=committed_only, portion=portion, rows=rows)
+    assert found == (*plainly(log, offset, committed_only=committed_only), None)
+
+
+@given(logs(), st.floats(0, 1))
+@settings(max_examples=100)
+def test_an_answer_cut_anywhere_gives_its_whole_batches(log: Log, place: float) -> None:
+    data = log.data[: int(place * len(log.data))]
+    whole = [position for position, _ in batch.walk(log.data)]
+    fits = [position for position, size in batch.walk(log.data) if position + size <= len(data)]
+    found, behind, error = consumed(answer_of(Log(data, (), log.begin, log.end), log.begin))
+    everything, _ = plainly(Log(log.data, (), log.begin, log.end), log.begin, committed_only=False)
+    if not fits and data:
+        assert error is not None
+        assert (found, error.offset) == ([], log.begin)
+        assert error.next_offset > log.begin
+        return
+    assert error is None
+    following = whole[len(fits)] if len(fits) < len(whole) else None
+    end = log.end if following is None else read_header(log.data, following).base_offset
+    assert behind == (end if fits else log.begin)
+    assert found == [each for each in everything if each.offset < end]
+
+
+@given(logs(), edits)
+@settings(max_examples=250)
+def test_damage_is_an_error_behind_the_records_before_it(
+    log: Log, changes: list[tuple[float, int, bytes]]
+) -> None:
+    data = edited(log.data, changes)
+    found, behind, error = consumed(answer_of(Log(data, (), log.begin, log.end), log.begin))
+    offsets = [each.offset for each in found]
+    assert offsets == sorted(set(offsets))
+    assert all(each < behind for each in offsets)
+    if error is not None:
+        assert (error.topic, error.partition) == SOURCE
+        assert behind <= error.offset < error.next_offset
+    pairs = enumerate(zip(data, log.data, strict=False))
+    untouched = next((at for at, (a, b) in pairs if a != b), min(len(data), len(log.data)))
+    ends = [position + size for position, size in batch.walk(log.data)]
+    before = max([end for end in ends if end <= untouched], default=0)
+    sound, _ = plainly(Log(log.data[:before], (), 0, 0), log.begin, committed_only=False)
+    assert found[: len(sound)] == sound

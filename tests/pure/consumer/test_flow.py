@@ -1,0 +1,204 @@
+"""What was handed out of a flow, however it is taken and whatever happens to the rest."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from itertools import islice
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rota.consumer.flow import Flow
+from rota.consumer.record import ConsumerRecord, Records
+from rota.model.offset import OffsetAndMetadata
+from rota.model.topic import TopicPartition
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
+
+A, B, C = (TopicPartition("orders", number) for number in range(3))
+
+
+def records(*counts: tuple[TopicPartition, int]) -> Records:
+    return Records(
+        {
+            at: [ConsumerRecord(*at, offset, 0, 0, None, b"", (), 7) for offset in range(count)]
+            for at, count in counts
+        }
+    )
+
+
+def filled(*counts: tuple[TopicPartition, int]) -> Flow:
+    flow = Flow()
+    flow.fill(records(*counts))
+    return flow
+
+
+def covered(flow: Flow) -> dict[TopicPartition, int]:
+    """What a commit would store, of partitions whose positions are at 10."""
+    positions = {at: OffsetAndMetadata(10) for at in (A, B, C)}
+    flow.correct(positions)
+    return {at: each.offset for at, each in positions.items()}
+
+
+def taken(flow: Flow, count: int) -> list[tuple[int, int]]:
+    return [(each.partition, each.offset) for each in islice(flow.rest, count)]
+
+
+def test_a_commit_covers_what_a_loop_has_taken() -> None:
+    flow = filled((A, 10), (B, 10))
+    assert covered(flow) == {A: 0, B: 0, C: 10}
+    taken(flow, 3)
+    assert covered(flow) == {A: 3, B: 0, C: 10}
+    taken(flow, 7)
+    assert covered(flow) == {A: 10, B: 0, C: 10}
+    taken(flow, 1)
+    assert covered(flow) == {A: 10, B: 1, C: 10}
+    assert not flow.is_empty
+    taken(flow, 100)
+    assert covered(flow) == {A: 10, B: 10, C: 10}
+    assert flow.is_empty
+
+
+def test_a_poll_takes_the_rest_of_a_loop() -> None:
+    flow = filled((A, 4), (B, 3))
+    taken(flow, 2)
+    some = flow.take(3)
+    assert [(each.partition, each.offset) for each in some] == [(0, 2), (0, 3), (1, 0)]
+    assert covered(flow) == {A: 10, B: 1, C: 10}
+    assert len(flow.take(100)) == 2
+    assert not flow.take(100)
+
+
+def test_a_ctrl_c_in_a_poll_leaves_what_it_would_have_given() -> None:
+    """Wherever it comes: what is handed out, is there; the rest comes again."""
+    for turns in range(1, 60):
+        flow = filled((A, 10), (B, 10))
+        taken(flow, 2)
+        given = 0
+        with interrupted(after=turns) as hit:
+            given = len(flow.take(5))
+        left = [(each.partition, each.offset) for each in flow.rest]
+        if given:
+            assert left[0] == (0, 7)
+        else:
+            assert hit
+            assert left[0] in {(0, 2), (0, 7)}
+            if left[0] == (0, 7):
+                return  # it came after the last step
+    pytest.fail("it never came so late")
+
+
+class interrupted:  # noqa: N801 a context, as contextlib's
+    """A KeyboardInterrupt after so many lines."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+        self.hit = False
+
+    def __enter__(self) -> interrupted:
+        sys.settrace(self.trace)
+        return self
+
+    def trace(self, _frame: FrameType, event: str, _: object) -> TraceFunction:
+        self.left -= event == "line"
+        if not self.left:
+            self.hit = True
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return self.trace
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        sys.settrace(None)
+        return kind is KeyboardInterrupt
+
+    def __bool__(self) -> bool:
+        return self.hit
+
+
+def test_a_loop_under_way_goes_on_with_what_takes_the_place_of_the_rest() -> None:
+    flow = filled((A, 4))
+    loop = flow.rest
+    next(loop)
+    flow.fill(records((B, 2)))
+    assert list(loop) == []
+    assert taken(flow, 9) == [(1, 0), (1, 1)]
+
+
+def test_a_flow_that_is_stopped_gives_no_more_and_covers_no_more() -> None:
+    flow = filled((A, 4), (B, 2))
+    loop = flow.rest
+    next(loop)
+    flow.stop()
+    assert list(loop) == []
+    assert flow.is_empty
+    assert covered(flow) == {A: 1, B: 0, C: 10}
+
+
+@pytest.mark.parametrize(
+    ("before", "gone", "left", "commits"),
+    [
+        (0, [A], [(1, 0), (1, 1), (2, 0)], {A: 10, B: 0, C: 0}),
+        (2, [A], [(1, 0), (1, 1), (2, 0)], {A: 10, B: 0, C: 0}),
+        (2, [B], [(0, 2), (0, 3), (2, 0)], {A: 2, B: 10, C: 0}),
+        (5, [B], [(2, 0)], {A: 10, B: 10, C: 0}),
+        (5, [A], [(1, 1), (2, 0)], {A: 10, B: 1, C: 0}),
+        (5, [A, B, C], [], {A: 10, B: 10, C: 10}),
+        (7, [A], [], {A: 10, B: 10, C: 10}),
+    ],
+)
+def test_what_is_dropped_is_not_handed_out_and_the_others_stay(
+    before: int,
+    gone: list[TopicPartition],
+    left: list[tuple[int, int]],
+    commits: dict[TopicPartition, int],
+) -> None:
+    flow = filled((A, 4), (B, 2), (C, 1))
+    loop = flow.rest
+    taken(flow, before)
+    flow.drop(gone)
+    assert list(loop) == []
+    assert covered(flow) == commits
+    assert taken(flow, 9) == left
+    assert covered(flow) == {A: 10, B: 10, C: 10}
+
+
+def test_where_the_unread_begin() -> None:
+    flow = filled((A, 4), (B, 2))
+    taken(flow, 3)
+    assert {at: each.offset for at, each in flow.unread().items()} == {A: 3, B: 0}
+    assert taken(flow, 1) == [(0, 3)]
+
+
+def test_another_thread_may_ask_while_a_loop_goes_on() -> None:
+    """It never sees more than was handed out, or nothing that there is."""
+    flow = Flow()
+    seen: list[str] = []
+    goes_on = True
+
+    def ask() -> None:
+        while goes_on:
+            try:
+                found = covered(flow)[A]
+                if not 0 <= found <= 10:
+                    seen.append(f"at {found}")
+            except Exception as error:  # noqa: BLE001 what the test is about
+                seen.append(repr(error))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        for _ in range(3_000):
+            flow.fill(records((A, 10), (B, 1)))
+            for _ in flow.rest:
+                pass
+            flow.fill(Records({}))
+    finally:
+        goes_on = False
+        thread.join()
+        sys.setswitchinterval(before)
+    assert not seen

@@ -1,0 +1,755 @@
+"""The coordinator: joins, elections, syncs, sessions, leaving, restarts."""
+
+from __future__ import annotations
+
+import pytest
+
+from rota.errors import Code, InputError
+from rota.group.coordinator import journal_partition
+from rota.group.election import elect
+from rota.group.event import Happened, Loaded, LoadStarted, TimerKind, Unloaded
+from rota.model.config import GroupConfig
+from rota.model.entry import GroupForgotten, GroupSaved, SavedMember
+from rota.model.reply import (
+    CommitReply,
+    DeleteGroupsReply,
+    DeleteOffsetsReply,
+    HeartbeatReply,
+    JoinReply,
+    ListGroupsReply,
+)
+from rota.model.request import DeleteGroups, DeleteOffsets, Heartbeat, Leaver, ListGroups
+from tests.support.coordinator_driver import GROUP, Desk, commit, join, metadata
+
+
+@pytest.mark.parametrize(
+    ("group", "partition"), [("test", 48), ("my-group", 12), ("polygenelubricants", 0)]
+)
+def test_a_group_has_its_place_in_the_journal(group: str, partition: int) -> None:
+    assert journal_partition(group, 50) == partition
+
+
+# joining
+
+
+def test_a_group_begins_with_an_entry_of_its_own() -> None:
+    desk = Desk()
+    reply = desk.joined(desk.send(join()))
+    assert (reply.code, reply.member_id) == (Code.MEMBER_ID_REQUIRED, "app-id1")
+    entry = GroupSaved(
+        group=GROUP, protocol_type="", generation=0, protocol=None, leader=None, state_timestamp=0
+    )
+    assert desk.journal == [entry]
+
+
+def test_the_first_to_join_leads_and_is_told_of_all() -> None:
+    desk = Desk()
+    first, one = desk.enter()
+    second, two = desk.enter()
+    desk.wait(6_000)
+    leader, follower = desk.joined(one), desk.joined(two)
+    assert leader.leader == follower.leader == first
+    assert [member.member_id for member in leader.members] == [first, second]
+    assert follower.members == ()
+    assert leader.generation == follower.generation == 1
+    assert desk.state() == "CompletingRebalance"
+
+
+def test_an_old_client_is_taken_in_without_an_id_of_its_own() -> None:
+    desk = Desk()
+    token = desk.send(join(knows_id_first=False))
+    desk.wait(3_000)
+    assert desk.joined(token).member_id == "app-id1"
+
+
+def test_the_initial_delay_is_extended_while_members_arrive() -> None:
+    desk = Desk()
+    tokens = [desk.enter()[1]]
+    for _ in range(3):
+        desk.wait(2_900)
+        tokens.append(desk.enter()[1])
+    assert not desk.answers.keys() & tokens
+    desk.wait(3_300)  # the first 3 s had a newcomer, so did the second, the third; the fourth none
+    assert {desk.joined(token).generation for token in tokens} == {1}
+
+
+def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
+    desk = Desk()
+    _, first = desk.enter(join(rebalance=5_000))
+    desk.wait(2_999)
+    desk.enter(join(rebalance=5_000))
+    desk.wait(2_000)
+    desk.enter(join(rebalance=5_000))
+    assert first not in desk.answers
+    desk.wait(1)
+    assert desk.joined(first).generation == 1
+
+
+def test_an_id_that_is_not_used_expires() -> None:
+    desk = Desk()
+    ids = desk.stable(join())
+    pending = desk.joined(desk.send(join(session=8_000))).member_id
+    rejoined = desk.send(join(ids[0]))  # the leader asks for a rebalance; the newcomer is awaited
+    desk.wait(7_999)
+    assert rejoined not in desk.answers
+    desk.wait(1)
+    assert desk.joined(rejoined).generation == 2
+    assert desk.joined(desk.send(join(pending))).code == Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_new_member_does_not_wait_for_ever() -> None:
+    desk = Desk()
+    desk.stable(join(session=1_800_000, rebalance=600_000))
+    _, token = desk.enter(join(rebalance=600_000))
+    desk.wait(299_999)
+    assert token not in desk.answers
+    desk.wait(1)
+    assert desk.joined(token).code == Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_full_group_refuses() -> None:
+    desk = Desk(GroupConfig(max_size=2))
+    ids = desk.stable(join(), join())
+    assert desk.joined(desk.send(join())).code == Code.GROUP_MAX_SIZE_REACHED
+    assert desk.members() == ids
+
+
+def test_a_group_over_its_size_loses_who_joins_last() -> None:
+    desk = Desk()
+    ids = desk.stable(join(), join(), join())
+    desk.config = GroupConfig(max_size=2)
+    desk.restart()
+    assert desk.state() == "PreparingRebalance"
+    tokens = [desk.send(join(member_id)) for member_id in ids]
+    assert desk.joined(tokens[2]).code == Code.GROUP_MAX_SIZE_REACHED
+    assert desk.joined(tokens[0]).generation == 2
+    assert desk.members() == ids[:2]
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (join(group=""), Code.INVALID_GROUP_ID),
+        (join(session=5_999), Code.INVALID_SESSION_TIMEOUT),
+        (join(session=1_800_001), Code.INVALID_SESSION_TIMEOUT),
+        (join("nobody"), Code.UNKNOWN_MEMBER_ID),
+        (join(strategies=()), Code.INCONSISTENT_GROUP_PROTOCOL),
+        (join(protocol_type=""), Code.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_what_a_group_does_not_begin_with(request_: object, code: Code) -> None:
+    assert isinstance(request_, type(join()))
+    assert Desk().ask(request_) == JoinReply(code=code, member_id=request_.member_id)
+
+
+def test_a_join_that_leaves_no_common_strategy_is_refused_and_said() -> None:
+    desk = Desk()
+    desk.stable(join(strategies=("range", "sticky")), join(strategies=("sticky", "range")))
+    refused = desk.joined(desk.send(join(strategies=("roundrobin",), client_id="new")))
+    assert refused.code == Code.INCONSISTENT_GROUP_PROTOCOL
+    note = next(note for note in desk.notes if note.what is Happened.REFUSED)
+    assert "new" in note.text
+    assert "roundrobin" in note.text
+    assert "range, sticky" in note.text
+
+
+# electing
+
+
+@pytest.mark.parametrize(
+    ("ballots", "leader", "elected"),
+    [
+        (
+            [["range", "roundrobin"], ["roundrobin", "range"], ["roundrobin", "range"]],
+            0,
+            "roundrobin",
+        ),
+        ([["range", "sticky"], ["sticky", "range"]], 0, "range"),
+        ([["range", "sticky"], ["sticky", "range"]], 1, "sticky"),
+        ([["a", "b", "c"], ["c", "b"], ["b", "c"]], 0, "b"),
+        ([["x", "range"], ["range"]], 0, "range"),
+    ],
+)
+def test_most_votes_win_and_the_leader_decides_a_tie(
+    ballots: list[list[str]], leader: int, elected: str
+) -> None:
+    assert elect(ballots, leader) == elected
+
+
+def test_the_first_of_the_rest_leads_when_the_leader_goes() -> None:
+    desk = Desk()
+    ids = desk.stable(join(), join(), join())
+    assert desk.leave(Leaver(member_id=ids[0])) == [Code.NONE]
+    tokens = [desk.send(join(member_id)) for member_id in (ids[2], ids[1])]
+    assert desk.joined(tokens[0]).leader == ids[1]
+    assert len(desk.joined(tokens[1]).members) == 2
+
+
+def test_a_leader_that_does_not_join_in_time_is_succeeded() -> None:
+    desk = Desk()
+    ids = desk.stable(join(static_id="a"), join())
+    token = desk.send(join(ids[1], topics=("t", "u")))
+    for _ in range(12):
+        desk.wait(5_000)
+        assert desk.beat(ids[0], 1, "a") in (Code.REBALANCE_IN_PROGRESS, Code.ILLEGAL_GENERATION)
+    assert desk.joined(token).leader == ids[1]
+    assert desk.members() == ids  # the static one keeps its place
+
+
+# rejoining
+
+
+def test_a_follower_that_missed_the_answer_is_told_again() -> None:
+    desk = Desk()
+    ids = desk.stable(join(), join())
+    again = desk.joined(desk.send(join(ids[1])))
+    assert (again.code, again.generation, again.members) == (Code.NONE, 1, ())
+    assert desk.state() == "Stable"
+
+
+@pytest.mark.parametrize(
+    ("position", "topics"), [(0, ("t",)), (1, ("t", "u"))], ids=["leader", "other topics"]
+)
+def test_a_leader_or_other_topics_start_a_rebalance(position: int, topics: tuple[str, ...]) -> None:
+    desk = Desk()
+    ids = desk.stable(join(), join())
+    token = desk.send(join(ids[position], topics=topics))
+    assert desk.state() == "PreparingRebalance"
+    assert desk.beat(ids[1 - position], 1) == Code.REBALANCE_IN_PROGRESS
+    desk.send(join(ids[1 - position]))
+    assert desk.joined(token).generation == 2
+
+
+def test_who_joins_twice_is_answered_once_with_the_new_generation() -> None:
+    desk = Desk()
+    ids = desk.stable(join(), join())
+    older, newer = (desk.send(join(ids[0])) for _ in range(2))
+    assert desk.joined(older).code == Code.REBALANCE_IN_PROGRESS
+    desk.send(join(ids[1]))
+    assert desk.joined(newer).generation == 2
+
+
+def test_dynamic_members_that_do_not_rejoin_are_dropped() -> None:
+    desk = Desk()
+    ids = desk.stable(join(session=120_000), join())
+    token = desk.send(join(ids[1], topics=("t", "u")))
+    desk.wait(60_000)
+    assert desk.joined(token).leader == ids[1]
+    assert desk.members() == [ids[1]]
+
+
+def test_where_nobody_rejoined_static_members_are_waited_for() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join(static_id="a", rebalance=7_000))
+    newcomer, _ = desk.enter(join(rebalance=7_000))
+    assert desk.leave(Leaver(member_id=newcomer)) == [Code.NONE]
+    for _ in range(4):
+        desk.wait(7_000)
+        assert desk.state() == "PreparingRebalance"
+        assert desk.beat(member, 1, "a") == Code.REBALANCE_IN_PROGRESS
+    desk.wait(10_000)
+    assert desk.state() == "Empty"
+
+
+# syncing
+
+
+def test_everybody_waits_for_the_leader() -> None:
+    desk = Desk()
+    entered = [desk.enter() for _ in range(2)]
+    desk.wait(6_000)
+    (leader, _), (follower, _) = entered
+    early = desk.sync(follower, 1)
+    assert early not in desk.answers
+    assert desk.beat(follower, 1) == Code.NONE  # completing: it need not join again
+    late = desk.sync(leader, 1, **{leader: b"L", follower: b"F"})
+    assert desk.synced(early).assignment == b"F"
+    assert desk.synced(late).assignment == b"L"
+    saved = desk.journal[-1]
+    assert isinstance(saved, GroupSaved)
+    assert [member.assignment for member in saved.members] == [b"L", b"F"]
+
+
+def test_a_leader_that_forgets_members_or_invents_them() -> None:
+    desk = Desk()
+    entered = [desk.enter() for _ in range(2)]
+    desk.wait(6_000)
+    (leader, _), (follower, _) = entered
+    desk.sync(leader, 1, nobody=b"?")
+    assert desk.synced(desk.sync(follower, 1)).assignment == b""
+    assert any(f"nothing for {leader}, {follower}" in note.text for note in desk.notes)
+
+
+def test_who_does_not_sync_in_time_is_removed() -> None:
+    desk = Desk()
+    leader, _ = desk.enter(join(session=120_000))
+    silent, _ = desk.enter(join(session=120_000))
+    desk.wait(6_000)
+    desk.sync(leader, 1, **{leader: b"L"})
+    desk.wait(59_999)
+    assert desk.members() == [leader, silent]
+    desk.wait(1)
+    assert desk.members() == [leader]
+    assert desk.state() == "PreparingRebalance"
+
+
+def test_a_leader_that_dies_before_its_sync() -> None:
+    desk = Desk()
+    leader, _ = desk.enter()
+    follower, _ = desk.enter(join(session=120_000))
+    desk.wait(6_000)
+    waits = desk.sync(follower, 1)
+    desk.wait(10_000)
+    assert desk.synced(waits).code == Code.REBALANCE_IN_PROGRESS
+    assert desk.joined(desk.send(join(follower))).leader == follower
+    assert leader not in desk.members()
+
+
+def test_codes_of_a_sync() -> None:
+    desk = Desk()
+    ids = desk.stable(join(static_id="a"), join())
+    assert desk.synced(desk.sync(ids[1], 0)).code == Code.ILLEGAL_GENERATION
+    assert desk.synced(desk.sync(ids[1], 2)).code == Code.ILLEGAL_GENERATION
+    assert desk.synced(desk.sync("nobody", 1)).code == Code.UNKNOWN_MEMBER_ID
+    desk.send(join(ids[0]))
+    assert desk.synced(desk.sync(ids[1], 1)).code == Code.REBALANCE_IN_PROGRESS
+
+
+# presence
+
+
+def test_silence_past_the_session_removes_a_member() -> None:
+    desk = Desk()
+    ids = desk.stable(join(), join())
+    for _ in range(4):
+        desk.wait(3_000)
+        desk.beat(ids[0], 1)
+    assert desk.state() == "PreparingRebalance"
+    assert desk.members() == [ids[0]]
+    assert desk.beat(ids[1], 1) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_who_waits_for_the_coordinator_is_not_called_silent() -> None:
+    desk = Desk()
+    ids = desk.stable(join(), join(session=120_000))
+    token = desk.send(join(ids[0]))
+    desk.wait(50_000)
+    assert token not in desk.answers
+    desk.send(join(ids[1]))
+    assert desk.joined(token).generation == 2
+
+
+def test_leaving_alone_empties_the_group_and_is_stored_before_the_answer() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join())
+    desk.appends = [None]
+    token = desk.send_leave(member)
+    assert token not in desk.answers
+    desk.store(desk.held.pop())
+    assert token in desk.answers
+    assert desk.state() == "Empty"
+    saved = desk.journal[-1]
+    assert isinstance(saved, GroupSaved)
+    assert (saved.generation, saved.members, saved.leader, saved.protocol) == (2, (), None, None)
+
+
+def test_several_leave_at_once_each_with_its_code() -> None:
+    desk = Desk()
+    ids = desk.stable(join(static_id="a"), join(static_id="b"), join(), join())
+    pending = desk.joined(desk.send(join())).member_id
+    assert desk.leave(
+        Leaver(static_id="a"),
+        Leaver(static_id="nobody"),
+        Leaver(member_id="wrong", static_id="b"),
+        Leaver(member_id=ids[2]),
+        Leaver(member_id="nobody"),
+        Leaver(member_id=pending),
+        Leaver(),
+    ) == [
+        Code.NONE,
+        Code.UNKNOWN_MEMBER_ID,
+        Code.FENCED_INSTANCE_ID,
+        Code.NONE,
+        Code.UNKNOWN_MEMBER_ID,
+        Code.NONE,
+        Code.UNKNOWN_MEMBER_ID,
+    ]
+    assert desk.members() == [ids[1], ids[3]]
+
+
+def test_whoever_waits_when_removed_is_answered() -> None:
+    desk = Desk()
+    ids = desk.stable(join(), join())
+    waits = desk.send(join(ids[0]))
+    desk.leave(Leaver(member_id=ids[0]))
+    assert desk.joined(waits).code == Code.UNKNOWN_MEMBER_ID
+
+
+# static members
+
+
+def test_a_static_member_comes_back_without_a_rebalance() -> None:
+    desk = Desk()
+    ids = desk.stable(join(static_id="a"), join(static_id="b"))
+    back = desk.joined(desk.send(join(static_id="b")))
+    assert (back.code, back.generation, back.leader) == (Code.NONE, 1, ids[0])
+    assert desk.state() == "Stable"
+    assert desk.synced(desk.sync(back.member_id, 1)).assignment == ids[1].encode()
+    assert desk.beat(ids[1], 1, "b") == Code.FENCED_INSTANCE_ID
+    assert desk.members() == [ids[0], back.member_id]
+    saved = desk.journal[-1]
+    assert isinstance(saved, GroupSaved)
+    assert saved.generation == 1
+
+
+@pytest.mark.parametrize("knows_skip", [True, False])
+def test_a_static_leader_comes_back(knows_skip: bool) -> None:
+    desk = Desk()
+    ids = desk.stable(join(static_id="a"), join())
+    back = desk.joined(desk.send(join(static_id="a", knows_skip=knows_skip)))
+    assert back.skip_assignment is knows_skip
+    assert len(back.members) == (2 if knows_skip else 0)
+    assert back.leader == (back.member_id if knows_skip else ids[0])
+
+
+def test_a_static_member_with_another_strategy_starts_a_rebalance() -> None:
+    desk = Desk()
+    both = ("range", "sticky")
+    ids = desk.stable(join(static_id="a", strategies=both), join(strategies=both[::-1]))
+    token = desk.send(join(static_id="a", strategies=both[::-1]))
+    assert desk.state() == "PreparingRebalance"
+    desk.send(join(ids[1], strategies=both[::-1]))
+    assert desk.joined(token).protocol == "sticky"
+
+
+def test_a_static_member_that_is_back_while_others_wait_for_it() -> None:
+    desk = Desk()
+    ids = desk.stable(join(static_id="a"), join(static_id="b"))
+    old = desk.send(join(ids[1], static_id="b", topics=("t", "u")))
+    new = desk.send(join(static_id="b"))
+    assert desk.joined(old).code == Code.FENCED_INSTANCE_ID
+    desk.send(join(ids[0], static_id="a"))
+    assert desk.joined(new).generation == 2
+
+
+def test_a_static_member_that_is_back_before_the_assignment() -> None:
+    desk = Desk()
+    tokens = [desk.send(join(static_id=name)) for name in "ab"]
+    desk.wait(6_000)
+    leader, follower = (desk.joined(token).member_id for token in tokens)
+    waits = desk.send_sync(follower, 1, "b")
+    desk.send(join(static_id="b"))
+    assert desk.synced(waits).code == Code.FENCED_INSTANCE_ID
+    assert desk.state() == "PreparingRebalance"
+    assert desk.synced(desk.sync(leader, 1)).code == Code.REBALANCE_IN_PROGRESS
+
+
+# the journal
+
+
+def test_a_group_whose_first_entry_fails_does_not_exist() -> None:
+    desk = Desk()
+    desk.appends = [Code.REQUEST_TIMED_OUT]
+    assert desk.joined(desk.send(join())).code == Code.COORDINATOR_NOT_AVAILABLE
+    assert desk.ask(ListGroups()) == ListGroupsReply()
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (Code.REQUEST_TIMED_OUT, Code.COORDINATOR_NOT_AVAILABLE),
+        (Code.KAFKA_STORAGE_ERROR, Code.NOT_COORDINATOR),
+    ],
+)
+def test_an_assignment_that_is_not_stored_starts_the_rebalance_again(
+    failure: Code, told: Code
+) -> None:
+    desk = Desk()
+    leader, _ = desk.enter()
+    follower, _ = desk.enter()
+    desk.wait(6_000)
+    waits = desk.sync(follower, 1)
+    desk.appends = [failure]
+    token = desk.sync(leader, 1, **{leader: b"L"})
+    assert desk.synced(token).code == desk.synced(waits).code == told
+    assert desk.state() == "PreparingRebalance"
+    tokens = [desk.send(join(member_id)) for member_id in (leader, follower)]
+    assert desk.settle(tokens) == [leader, follower]
+
+
+def test_a_static_member_that_is_not_stored_changes_nothing() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join(static_id="a"))
+    desk.appends = [Code.REQUEST_TIMED_OUT]
+    refused = desk.joined(desk.send(join(static_id="a")))
+    assert refused.code == Code.COORDINATOR_NOT_AVAILABLE
+    assert desk.beat(member, 1, "a") == Code.NONE
+
+
+def test_while_a_change_is_stored_others_wait_but_heartbeats_and_other_groups_do_not() -> None:
+    desk = Desk()
+    leader, _ = desk.enter()
+    desk.wait(6_000)
+    desk.appends = [None]
+    sync = desk.sync(leader, 1, **{leader: b"L"})
+    beat = desk.send(Heartbeat(group=GROUP, generation=1, member_id=leader))
+    leave = desk.send_leave(leader)
+    other = desk.send(join(group="other"))
+    assert {sync, leave}.isdisjoint(desk.answers)
+    assert desk.answers[beat] == HeartbeatReply()
+    assert desk.joined(other).code == Code.MEMBER_ID_REQUIRED
+    desk.store(desk.held.pop())
+    assert desk.synced(sync).assignment == b"L"
+    assert leave in desk.answers
+    assert desk.state() == "Empty"
+
+
+def test_a_restart_is_a_replay() -> None:
+    desk = Desk()
+    ids = desk.stable(join(static_id="a"), join())
+    desk.ask(commit(7, ids[0], 1, static_id="a"))
+    before = list(desk.coordinator.compacted())
+    desk.restart()
+    assert list(desk.coordinator.compacted()) == [
+        entry if not isinstance(entry, GroupSaved) else _at(entry, desk) for entry in before
+    ]
+    assert {key.kind for key in desk.timers} == {TimerKind.SESSION, TimerKind.RETENTION}
+    assert desk.beat(ids[1], 1) == Code.NONE
+    assert desk.joined(desk.send(join(static_id="a"))).generation == 1
+
+
+def _at(entry: GroupSaved, desk: Desk) -> GroupSaved:
+    """A stable group's entry tells of the time before it was stable."""
+    stored = [e for e in desk.journal if isinstance(e, GroupSaved) and e.group == entry.group]
+    return stored[-1]
+
+
+def test_a_rebalance_under_way_starts_again_after_a_restart() -> None:
+    desk = Desk()
+    ids = desk.stable(join(), join())
+    desk.send(join(ids[0]))
+    desk.restart()
+    assert desk.state() == "Stable"
+    assert desk.beat(ids[1], 1) == Code.NONE
+    desk.wait(10_000)
+    assert desk.state() == "Empty"
+
+
+def test_requests_while_loading() -> None:
+    desk = Desk()
+    desk.handle(LoadStarted())
+    assert desk.joined(desk.send(join())).code == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert desk.beat("anybody", 3) == Code.NONE
+    reply = desk.ask(commit())
+    assert isinstance(reply, CommitReply)
+    assert set(reply.codes.values()) == {Code.COORDINATOR_LOAD_IN_PROGRESS}
+    desk.handle(Loaded())
+    assert desk.beat("anybody", 3) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_coordinator_that_moves_sends_everybody_away() -> None:
+    desk = Desk()
+    ids = desk.stable(join(), join())
+    waits = desk.send(join(ids[0]))
+    desk.appends = [None]
+    storing = desk.send(commit(group="other"))
+    queued = desk.send(DeleteOffsets(group="other", partitions=()))
+    desk.handle(Unloaded())
+    assert desk.joined(waits).code == Code.NOT_COORDINATOR
+    assert desk.answers[queued] == DeleteOffsetsReply(code=Code.NOT_COORDINATOR)
+    reply = desk.answers[storing]
+    assert isinstance(reply, CommitReply)
+    assert set(reply.codes.values()) == {Code.NOT_COORDINATOR}
+    assert desk.timers == {}
+    assert desk.beat(ids[0], 1) == Code.NOT_COORDINATOR
+    desk.store(desk.held.pop())  # too late: nothing happens
+
+
+# deleting
+
+
+def test_only_empty_groups_are_deleted() -> None:
+    desk = Desk()
+    ids = desk.stable(join())
+    desk.ask(commit(group="simple"))
+    reply = desk.ask(DeleteGroups(groups=(GROUP, "simple", "nobody")))
+    assert reply == DeleteGroupsReply(
+        codes={
+            GROUP: Code.NON_EMPTY_GROUP,
+            "simple": Code.NONE,
+            "nobody": Code.GROUP_ID_NOT_FOUND,
+        }
+    )
+    assert desk.journal[-1] == GroupForgotten(group="simple")
+    assert desk.state("simple") == "Dead"
+    assert desk.beat(ids[0], 1) == Code.NONE
+
+
+def test_a_join_that_comes_while_its_group_is_deleted_finds_a_new_one() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join())
+    desk.leave(Leaver(member_id=member))
+    desk.appends = [None]
+    desk.send(DeleteGroups(groups=(GROUP,)))
+    token = desk.send(join())
+    assert token not in desk.answers
+    desk.store(desk.held.pop())
+    assert desk.joined(token).code == Code.MEMBER_ID_REQUIRED
+    assert desk.state() == "Empty"
+
+
+# what waits for an append, and what does not
+
+
+def test_a_timer_that_was_moved_while_it_waited_is_void() -> None:
+    desk = Desk()
+    _, follower = desk.stable(join(static_id="a"), join())
+    desk.appends = [None]
+    desk.send(join(static_id="a"))  # being stored: what changes the group waits
+    desk.wait(10_000)  # the follower's session ends, and waits
+    assert desk.beat(follower, 1) == Code.NONE
+    desk.store(desk.held.pop())
+    assert follower in desk.members()
+    assert desk.state() == "Stable"
+
+
+def test_a_join_timer_of_the_phase_before_is_void() -> None:
+    desk = Desk()
+    ids = desk.stable(join(session=200_000), join(session=200_000))
+    desk.send(join(ids[0]))
+    desk.appends = [None]
+    desk.send(commit(1, ids[1], 1))
+    desk.send(DeleteOffsets(group=GROUP, partitions=()))  # waits for the commit
+    desk.wait(60_000)  # the join phase has lasted long enough, which waits too
+    desk.send(join(ids[1]))
+    desk.store(desk.held.pop())
+    assert desk.state() == "CompletingRebalance"
+    assert desk.members() == [ids[0]]  # the timer was first: it was not moved
+    assert desk.joined(desk.send(join(ids[1]))).code == Code.UNKNOWN_MEMBER_ID
+
+
+def test_commits_do_not_wait_for_each_other() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join())
+    desk.appends = [None] * 100
+    tokens = [desk.send(commit(number, member, 1)) for number in range(100)]
+    assert desk.beat(member, 1) == Code.NONE
+    assert len(desk.held) == 100
+    for held in desk.held:
+        desk.store(held)
+    assert desk.answers.keys() >= set(tokens)
+    assert desk.state() == "Stable"
+
+
+def test_a_deletion_waits_for_commits_and_commits_after_it_for_the_deletion() -> None:
+    desk = Desk()
+    desk.appends = [None]
+    first = desk.send(commit(1))
+    deletion = desk.send(DeleteGroups(groups=(GROUP, "other")))
+    second = desk.send(commit(2))
+    assert desk.answers.keys().isdisjoint({first, deletion, second})
+    desk.store(desk.held.pop())
+    assert desk.answers[deletion] == DeleteGroupsReply(
+        codes={GROUP: Code.NONE, "other": Code.GROUP_ID_NOT_FOUND}
+    )
+    assert [type(entry).__name__ for entry in desk.journal] == [
+        "OffsetCommitted",
+        "OffsetForgotten",
+        "GroupForgotten",
+        "OffsetCommitted",
+    ]
+
+
+def test_a_load_that_comes_unasked_sends_everybody_away_first() -> None:
+    desk = Desk()
+    ids = desk.stable(join(), join())
+    waits = desk.send(join(ids[0]))
+    desk.handle(LoadStarted())
+    assert desk.joined(waits).code == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert desk.timers == {}
+
+
+def test_entries_that_are_too_large_are_not_to_be_tried_again() -> None:
+    desk = Desk()
+    leader, _ = desk.enter()
+    desk.wait(6_000)
+    desk.appends = [Code.MESSAGE_TOO_LARGE]
+    assert desk.synced(desk.sync(leader, 1)).code == Code.UNKNOWN
+
+
+def saved(
+    static_ids: tuple[str | None, ...],
+    leader: str | None = "m0",
+    protocol: str | None = "range",
+    rebalance_timeout: int = 60_000,
+) -> GroupSaved:
+    """A generation of members m0, m1, ..."""
+    members = tuple(
+        SavedMember(
+            member_id=f"m{number}",
+            static_id=static_id,
+            client_id="app",
+            client_host="/",
+            rebalance_timeout=rebalance_timeout,
+            session_timeout=10_000,
+            subscription=metadata("t"),
+            assignment=b"",
+        )
+        for number, static_id in enumerate(static_ids)
+    )
+    return GroupSaved(
+        group=GROUP,
+        protocol_type="consumer",
+        generation=3,
+        protocol=protocol,
+        leader=leader,
+        members=members,
+    )
+
+
+def test_a_rebalance_timeout_of_nothing_does_not_spin() -> None:
+    desk = Desk()
+    desk.journal = [saved(("a", None), rebalance_timeout=0)]
+    desk.restart()
+    desk.leave(Leaver(member_id="m1"))
+    desk.wait(9_000)  # without a shortest wait, this would never end
+    assert desk.state() == "PreparingRebalance"
+    desk.wait(1_000)
+    assert desk.state() == "Empty"
+
+
+def test_strategies_that_nobody_names_any_more_are_forgotten() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join())
+    for number in range(20):
+        token = desk.send(join(member, strategies=("range", f"x{number}")))
+        desk.settle([token])  # the books are checked after every event
+
+
+@pytest.mark.parametrize(
+    ("leader", "protocol", "static_ids", "left"),
+    [
+        (None, "range", (None, None), ["m0", "m1"]),
+        ("nobody", "range", (None, None), ["m0", "m1"]),
+        ("m0", "range", ("a", "a"), ["m1"]),
+        ("m0", None, (None, None), []),
+    ],
+)
+def test_a_journal_that_no_coordinator_wrote_is_made_the_best_of(
+    leader: str | None, protocol: str | None, static_ids: tuple[str | None, ...], left: list[str]
+) -> None:
+    desk = Desk()
+    desk.journal = [saved(static_ids, leader, protocol)]
+    desk.restart()
+    assert desk.members() == left
+    desk.send(join(static_id="a"))
+    desk.wait(20_000)
+    assert set(desk.members()) & set(left) == set()
+
+
+def test_what_is_no_event_is_said_so() -> None:
+    desk = Desk()
+    with pytest.raises(InputError, match="not an event of a coordinator"):
+        desk.handle(join())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="between LoadStarted and Loaded"):
+        desk.coordinator.replay(saved((None,)))

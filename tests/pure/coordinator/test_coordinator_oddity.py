@@ -1,0 +1,46 @@
+"""Odd requests that a live broker was asked too; here they hold where no broker can run."""
+
+from __future__ import annotations
+
+from rota.errors import Code
+from rota.model.reply import DeleteOffsetsReply, JoinReply, SyncReply
+from rota.model.request import DeleteOffsets, Leaver, Sync
+from rota.model.topic import TopicPartition
+from tests.support.coordinator_driver import GROUP, Desk, join
+
+
+def test_a_strategy_listed_twice_counts_once() -> None:
+    desk = Desk()
+    _, one = desk.enter(join(strategies=("range", "range")))
+    _, two = desk.enter(join(strategies=("range", "sticky")))
+    desk.wait(6_000)
+    assert desk.joined(one).protocol == desk.joined(two).protocol == "range"
+
+
+def test_an_empty_static_id_is_a_static_id() -> None:
+    desk = Desk()
+    first = desk.send(join(static_id=""))
+    second = desk.send(join(static_id=""))
+    assert desk.joined(first) == JoinReply(code=Code.FENCED_INSTANCE_ID, member_id="-id1")
+    desk.wait(3_000)
+    assert desk.joined(second).member_id == "-id2"
+    assert desk.leave(Leaver()) == [Code.UNKNOWN_MEMBER_ID]
+    assert desk.leave(Leaver(static_id="")) == [Code.NONE]
+
+
+def test_an_id_given_to_a_dynamic_member_is_no_static_member_s() -> None:
+    desk = Desk()
+    given = desk.joined(desk.send(join())).member_id
+    assert desk.ask(join(given, static_id="a")) == JoinReply(code=Code.UNKNOWN)
+
+
+def test_a_sync_before_the_first_generation_cannot_name_another_strategy() -> None:
+    desk = Desk()
+    member, _ = desk.enter()
+    sync = Sync(group=GROUP, generation=0, member_id=member, protocol="sticky")
+    assert desk.ask(sync) == SyncReply(code=Code.REBALANCE_IN_PROGRESS)
+
+
+def test_offsets_of_no_group_are_not_deleted() -> None:
+    request = DeleteOffsets(group="", partitions=(TopicPartition("t", 0),))
+    assert Desk().ask(request) == DeleteOffsetsReply(code=Code.INVALID_GROUP_ID)

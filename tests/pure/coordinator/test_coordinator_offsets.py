@@ -1,0 +1,245 @@
+"""Offsets in the coordinator: who may commit, what is fetched, deleted and expired."""
+
+from __future__ import annotations
+
+import pytest
+
+from rota.errors import Code
+from rota.group.event import Loaded, LoadStarted, TopicsDeleted
+from rota.model.config import DAY
+from rota.model.entry import GroupForgotten, OffsetCommitted, OffsetForgotten
+from rota.model.offset import OffsetAndMetadata
+from rota.model.reply import CommitReply, DeleteOffsetsReply, FetchOffsetsReply
+from rota.model.request import CommitOffsets, DeleteOffsets, FetchOffsets, Leaver
+from rota.model.topic import TopicPartition
+from tests.support.coordinator_driver import GROUP, Desk, commit, join
+
+T0 = TopicPartition("t", 0)
+U0 = TopicPartition("u", 0)
+
+
+def code(desk: Desk, request: CommitOffsets) -> Code:
+    reply = desk.ask(request)
+    assert isinstance(reply, CommitReply)
+    (found,) = set(reply.codes.values())
+    return found
+
+
+def fetched(desk: Desk, *partitions: TopicPartition, group: str = GROUP) -> list[int | None]:
+    reply = desk.ask(FetchOffsets(group=group, partitions=partitions))
+    assert isinstance(reply, FetchOffsetsReply)
+    return [None if found is None else found.offset for found in reply.offsets.values()]
+
+
+def test_a_member_commits_and_fetches() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join())
+    assert code(desk, commit(7, member, 1, text="note")) == Code.NONE
+    assert fetched(desk, T0, U0) == [7, None]
+    reply = desk.ask(FetchOffsets(group=GROUP))
+    assert reply == FetchOffsetsReply(offsets={T0: OffsetAndMetadata(7, "note")})
+    assert desk.journal[-1] == OffsetCommitted(
+        group=GROUP, topic="t", partition=0, offset=7, metadata="note", commit_timestamp=desk.now
+    )
+
+
+def test_an_offset_is_there_only_once_it_is_stored() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join())
+    desk.appends = [None]
+    token = desk.send(commit(7, member, 1))
+    assert token not in desk.answers
+    desk.store(desk.held.pop())
+    assert token in desk.answers
+    assert fetched(desk, T0) == [7]
+
+
+def test_an_offset_that_is_not_stored_is_not_there() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join())
+    desk.appends = [Code.KAFKA_STORAGE_ERROR]
+    assert code(desk, commit(7, member, 1)) == Code.NOT_COORDINATOR
+    assert fetched(desk, T0) == [None]
+
+
+def test_codes_of_a_commit() -> None:
+    desk = Desk()
+    ids = desk.stable(join(static_id="a"), join())
+    assert code(desk, commit(1, ids[1], 0)) == Code.ILLEGAL_GENERATION
+    assert code(desk, commit(1, ids[1], 2)) == Code.ILLEGAL_GENERATION
+    assert code(desk, commit(1, "nobody", 1)) == Code.UNKNOWN_MEMBER_ID
+    assert code(desk, commit(1, "nobody", 1, static_id="a")) == Code.FENCED_INSTANCE_ID
+    assert code(desk, commit(1)) == Code.UNKNOWN_MEMBER_ID  # members are there
+    desk.send(join(ids[0], static_id="a"))
+    assert code(desk, commit(1, ids[1], 1)) == Code.NONE  # preparing: what it read counts still
+    token = desk.send(join(ids[1]))
+    assert code(desk, commit(1, ids[1], 1)) == Code.ILLEGAL_GENERATION
+    generation = desk.joined(token).generation
+    assert code(desk, commit(1, ids[1], generation)) == Code.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    ("knows", "told"), [(True, Code.GROUP_ID_NOT_FOUND), (False, Code.ILLEGAL_GENERATION)]
+)
+def test_a_member_of_a_group_that_is_gone(knows: bool, told: Code) -> None:
+    request = CommitOffsets(
+        group=GROUP,
+        generation=3,
+        member_id="m",
+        offsets={T0: OffsetAndMetadata(1)},
+        knows_missing_group=knows,
+    )
+    assert code(Desk(), request) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x" * 4096, Code.NONE),
+        ("x" * 4097, Code.OFFSET_METADATA_TOO_LARGE),
+        ("\N{GRINNING FACE}" * 2048, Code.NONE),
+        ("\N{GRINNING FACE}" * 2049, Code.OFFSET_METADATA_TOO_LARGE),
+    ],
+)
+def test_metadata_has_a_limit_in_utf16(text: str, told: Code) -> None:
+    assert code(Desk(), commit(text=text)) == told
+
+
+def test_a_commit_is_a_sign_of_life() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join())
+    for _ in range(5):
+        desk.wait(9_000)
+        assert code(desk, commit(1, member, 1)) == Code.NONE
+    assert desk.state() == "Stable"
+
+
+def test_offsets_of_a_topic_made_anew_are_not_taken_for_the_old_ones() -> None:
+    desk = Desk()
+    old, new = b"o" * 16, b"n" * 16
+    desk.ask(CommitOffsets(group=GROUP, offsets={T0: OffsetAndMetadata(9)}, topic_ids={"t": old}))
+    for topic_id, expected in ((old, OffsetAndMetadata(9)), (new, None)):
+        reply = desk.ask(FetchOffsets(group=GROUP, partitions=(T0,), topic_ids={"t": topic_id}))
+        assert reply == FetchOffsetsReply(offsets={T0: expected})
+    desk.handle(TopicsDeleted((("t", new),)))
+    assert fetched(desk, T0) == [9]
+    desk.handle(TopicsDeleted((("t", old),)))
+    assert fetched(desk, T0) == [None]
+    assert desk.journal[-1] == OffsetForgotten(group=GROUP, topic="t", partition=0)
+
+
+def test_a_topic_deleted_while_a_commit_or_a_load_is_under_way_is_not_missed() -> None:
+    desk = Desk()
+    desk.appends = [None]
+    desk.send(commit(5))
+    desk.handle(TopicsDeleted((("t", None),)))
+    desk.store(desk.held.pop())
+    assert fetched(desk, T0) == [None]
+    desk.ask(commit(5))
+    desk.handle(LoadStarted())
+    desk.handle(TopicsDeleted((("t", b"x" * 16), ("t", None))))
+    for entry in desk.journal:
+        desk.coordinator.replay(entry)
+    desk.handle(Loaded())
+    assert fetched(desk, T0) == [None]
+
+
+def test_zeros_are_no_topic_id() -> None:
+    desk = Desk()
+    desk.ask(
+        CommitOffsets(group=GROUP, offsets={T0: OffsetAndMetadata(5)}, topic_ids={"t": bytes(16)})
+    )
+    reply = desk.ask(FetchOffsets(group=GROUP, partitions=(T0,), topic_ids={"t": b"a" * 16}))
+    assert reply == FetchOffsetsReply(offsets={T0: OffsetAndMetadata(5)})
+
+
+def test_a_journal_may_say_that_there_is_no_offset() -> None:
+    desk = Desk()
+    desk.journal = [
+        OffsetCommitted(group=GROUP, topic="t", partition=0, offset=-1, commit_timestamp=0)
+    ]
+    desk.restart()
+    assert fetched(desk, T0) == [None]
+
+
+def test_deleting_offsets() -> None:
+    desk = Desk()
+    missing = desk.ask(DeleteOffsets(group=GROUP, partitions=(T0,)))
+    assert missing == DeleteOffsetsReply(code=Code.GROUP_ID_NOT_FOUND)
+    (member,) = desk.stable(join())
+    for topic in "tu":
+        desk.ask(commit(3, member, 1, topic=topic))
+    reply = desk.ask(DeleteOffsets(group=GROUP, partitions=(T0, U0)))
+    assert reply == DeleteOffsetsReply(codes={T0: Code.GROUP_SUBSCRIBED_TO_TOPIC, U0: Code.NONE})
+    assert fetched(desk, T0, U0) == [3, None]
+
+
+def test_offsets_of_members_that_are_no_consumers_stay_while_they_are_there() -> None:
+    desk = Desk()
+    desk.enter(join(protocol_type="connect"))
+    reply = desk.ask(DeleteOffsets(group=GROUP, partitions=(T0,)))
+    assert reply == DeleteOffsetsReply(code=Code.NON_EMPTY_GROUP)
+
+
+# expiry
+
+
+def test_offsets_expire_a_week_after_the_group_became_empty() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join(session=1_800_000))
+    desk.ask(commit(3, member, 1))
+    desk.wait(1_000_000)
+    desk.leave(Leaver(member_id=member))
+    emptied = desk.now
+    desk.wait(7 * DAY - 1)
+    assert fetched(desk, T0) == [3]
+    desk.wait(600_000)
+    assert fetched(desk, T0) == [None]
+    assert desk.journal[-2:] == [
+        OffsetForgotten(group=GROUP, topic="t", partition=0),
+        GroupForgotten(group=GROUP),
+    ]
+    assert desk.state() == "Dead"
+    desk.restart()
+    assert desk.state() == "Dead"
+    assert desk.now >= emptied + 7 * DAY
+
+
+def test_offsets_without_members_expire_a_week_after_the_commit() -> None:
+    desk = Desk()
+    desk.ask(commit(3))
+    desk.wait(3 * DAY)
+    desk.ask(commit(4, topic="u"))
+    desk.wait(4 * DAY)
+    assert fetched(desk, T0, U0) == [None, 4]
+    desk.wait(3 * DAY)
+    assert fetched(desk, T0, U0) == [None, None]
+
+
+def test_a_topic_that_nobody_reads_any_more_expires_in_a_stable_group() -> None:
+    desk = Desk()
+    (member,) = desk.stable(join(session=1_800_000))
+    for topic in "tu":
+        desk.ask(commit(3, member, 1, topic=topic))
+    for _ in range(8 * 50):
+        desk.wait(DAY // 50)
+        desk.beat(member, 1)
+    assert fetched(desk, T0, U0) == [3, None]
+
+
+def test_a_client_may_ask_for_a_retention_of_its_own() -> None:
+    desk = Desk()
+    desk.ask(commit(3, retention=DAY))
+    desk.wait(DAY)
+    assert fetched(desk, T0) == [None]
+
+
+def test_nothing_expires_while_rebalancing() -> None:
+    desk = Desk()
+    ids = desk.stable(join(rebalance=2**31 - 1), join(session=1_800_000, rebalance=2**31 - 1))
+    desk.ask(commit(3, ids[0], 1, topic="u"))
+    desk.send(join(ids[0], rebalance=2**31 - 1))
+    for _ in range(8 * 50):
+        desk.wait(DAY // 50)
+        assert desk.beat(ids[1], 1) == Code.REBALANCE_IN_PROGRESS
+    assert fetched(desk, U0) == [3]

@@ -1,0 +1,122 @@
+"""The same requests to a broker's node, by frames, and to a coordinator alone: the same answers.
+
+What is compared with a live Kafka in ``tests/system/kafka`` is compared here with all that a broker
+has around its coordinator: versions, frames, handlers, alarms, the journal's bytes, restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+import pytest
+
+from rota.formats import batch, journal
+from rota.model.config import BrokerConfig
+from rota.model.entry import ClassicEntry
+from rota.model.naming import JOURNAL
+from rota.model.reply import Reply
+from rota.model.request import Request
+from tests.support.coordinator import wire
+from tests.support.coordinator.actor import CONFIG, TOPICS
+from tests.support.coordinator.play import Case, before_rota, play, transcript
+from tests.support.coordinator.restart import after_restart
+from tests.support.coordinator.stage import QUIET
+from tests.support.coordinator.state import STATES
+from tests.support.coordinator.story import STORIES
+from tests.support.coordinator.table import asked, bundles
+from tests.support.coordinator.transcript import difference
+from tests.support.coordinator.walk import walks
+from tests.support.group_node import GroupNode, Peer
+from tests.support.group_requests import find
+
+BROKER = BrokerConfig(offsets_partitions=1)
+WALKS = 100
+
+
+class NodeSide:
+    """A node as one side of a comparison: a connection for each request under way."""
+
+    def __init__(self) -> None:
+        self._node = GroupNode(config=BROKER, groups=CONFIG)
+        for name, count in TOPICS.items():
+            self._node.topic(name, count)
+        self._node.connect().ask(find(), 2)
+        self._sent: dict[str, tuple[Peer, Request]] = {}
+
+    @property
+    def journal(self) -> list[ClassicEntry]:
+        """What is on the disk."""
+        log = self._node.topics.log(JOURNAL, 0)
+        assert log is not None
+        found: list[ClassicEntry] = []
+        columns = batch.decode(log.read(0, 1 << 30))
+        for record in batch.records(columns):
+            entry = journal.decode(record.key or b"", record.value)
+            assert isinstance(entry, ClassicEntry)
+            found.append(entry)
+        return found
+
+    def send(self, label: str, client_id: str, request: Request) -> None:
+        peer = self._node.connect()
+        peer.client = client_id.encode()
+        self._sent[label] = peer, request
+        message = wire.encode(request)
+        peer.send(message, message.API_VERSION)
+
+    def collect(self, milliseconds: int, expected: Collection[str] | None) -> Mapping[str, Reply]:
+        self._node.advance(milliseconds)
+        if any(peer.waits for peer, _ in self._sent.values()):
+            self._node.advance(QUIET)
+        ready = [label for label, (peer, _) in self._sent.items() if not peer.waits]
+        answers: dict[str, Reply] = {}
+        for label in ready:
+            peer, request = self._sent.pop(label)
+            answers[label] = wire.decode(request, peer.answer())
+        return answers
+
+    def ask(self, request: Request, wanted: Callable[[Reply], bool]) -> Reply:
+        message = wire.encode(request)
+        return wire.decode(request, self._node.connect().ask(message, message.API_VERSION))
+
+    def restart(self) -> None:
+        self._sent.clear()
+        self._node = self._node.restarted(config=BROKER, groups=CONFIG)
+
+    def create_topic(self, topic: str) -> None:
+        self._node.topic(topic, 1)
+
+    def delete_topic(self, topic: str) -> None:
+        self._node.topics.delete(topic, self._node.now)
+
+
+def differing(cases: Mapping[str, Case]) -> dict[str, str]:
+    """The cases that a node answers otherwise than its coordinator, and how."""
+    found: dict[str, str] = {}
+    for name, case in cases.items():
+        side = NodeSide()
+        stage = play(case, side)
+        told = difference(before_rota(case), transcript(stage, side.journal))
+        if told is not None:
+            found[name] = told
+    return found
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_stories(name: str) -> None:
+    assert differing({name: STORIES[name]}) == {}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_restarts(state: str) -> None:
+    assert differing({state: partial(after_restart, STATES[state])}) == {}
+
+
+def test_walks() -> None:
+    assert differing(walks(WALKS)) == {}
+
+
+@pytest.mark.nightly
+def test_every_question_in_every_state() -> None:
+    table = {f"{state} / {' + '.join(asks)}": asked((state, asks)) for state, asks in bundles()}
+    assert differing(table) == {}

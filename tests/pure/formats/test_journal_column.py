@@ -1,0 +1,142 @@
+"""Journal records as columns are what the decoder of single records reads, whatever they are."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rota.errors import FormatError
+from rota.formats import batch, journal
+from rota.formats.buffer import Buffer
+from rota.formats.journal import column
+from rota.model.entry import Entry, Foreign, OffsetCommitted, OffsetForgotten
+from tests.pure.formats.test_journal_properties import damaged, noise
+from tests.support.journal_entries import entries, foreign, ids, integers, offsets, text
+
+Record = tuple[bytes, bytes | None]
+
+
+@st.composite
+def versioned(draw: st.DrawFn) -> Record:
+    """An offset in any version that ever was."""
+    entry = draw(offsets)
+    key, _ = journal.encode(entry)
+    version = draw(st.integers(0, 4))
+    metadata = draw(text).encode()
+    value = struct.pack(">hq", version, entry.offset)
+    if version >= 3:
+        value += struct.pack(">i", draw(integers(32)))
+    if version == 4:
+        size = len(metadata) + 1
+        value += bytes([size & 127 | 128, size >> 7] if size > 127 else [size]) + metadata
+        tags = [b"\0", b"\1\0\x10" + draw(ids), b"\1\0\x10" + bytes(16), b"\1\5\2xx"]
+        value += struct.pack(">q", entry.commit_timestamp) + draw(st.sampled_from(tags))
+    else:
+        value += struct.pack(">h", len(metadata)) + metadata
+        value += struct.pack(">q", entry.commit_timestamp)
+        value += struct.pack(">q", draw(integers(64))) if version == 1 else b""
+    return bytes([0, draw(st.integers(0, 1))]) + key[2:], value
+
+
+keys = st.binary(max_size=12) | st.integers(0, 30).map(lambda kind: bytes([0, kind]))
+sound: st.SearchStrategy[Record] = st.one_of(
+    offsets.map(journal.encode), versioned(), (entries | foreign).map(journal.encode)
+)
+records = st.one_of(
+    sound, sound, damaged(), noise, st.tuples(keys, st.none() | st.binary(max_size=30))
+)
+
+
+def read(case: Sequence[Record]) -> column.Entries:
+    """Keys and values as two columns of bytes, one behind the other."""
+    pieces = [[key for key, _ in case], [value or b"" for _, value in case]]
+    joined = [b"".join(each) for each in pieces]
+    sizes = [np.array([len(piece) for piece in each], dtype=np.int64) for each in pieces]
+    starts = [np.cumsum(each) - each for each in sizes]
+    null = np.array([value is None for _, value in case], dtype=np.bool_)
+    return column.decode(
+        Buffer(joined),
+        column.Slices(starts[0], sizes[0]),
+        column.Slices(starts[1] + len(joined[0]), np.where(null, -1, sizes[1])),
+    )
+
+
+def single(record: Record) -> Entry | None:
+    try:
+        return journal.decode(*record)
+    except FormatError:
+        return None
+
+
+def check(case: Sequence[Record], found: column.Entries) -> None:
+    """Every record is an offset, left to the other decoder, or one whose group at most is told."""
+    assert len(found) == len(case)
+    commits = {row: column.commit(found, at) for at, row in enumerate(found.commits.row.tolist())}
+    left = set(found.left.tolist())
+    assert not left & commits.keys()
+    for row, record in enumerate(case):
+        entry = single(record)
+        if row in commits:
+            assert commits[row] == entry
+        elif row not in left:
+            check_other(record, entry, found, row)
+
+
+def check_other(record: Record, entry: Entry | None, found: column.Entries, row: int) -> None:
+    key, _ = record
+    assert not isinstance(entry, OffsetCommitted | OffsetForgotten)
+    assert found.type[row] == int.from_bytes(key[:2], signed=True)
+    group = found.group[row]
+    if isinstance(entry, Foreign):
+        told = key[4 : 4 + int.from_bytes(key[2:4])]
+        assert group == column.NO_GROUP or found.groups[group].encode() == told
+    elif entry is not None:
+        assert found.groups[group] == entry.group
+
+
+@given(st.lists(records, max_size=30))
+@settings(max_examples=500)
+def test_any_records_are_read_as_one_by_one(case: list[Record]) -> None:
+    check(case, read(case))
+
+
+@given(st.lists(offsets.map(journal.encode), max_size=30))
+def test_offsets_as_kafka_writes_them_are_never_left(case: list[Record]) -> None:
+    found = read(case)
+    assert found.commits.row.tolist() == list(range(len(case)))
+    assert len(found.left) == 0
+
+
+@given(st.lists(sound, min_size=1, max_size=8), st.sampled_from(batch.Codec))
+def test_records_of_batches_are_read_and_markers_are_not(
+    case: list[Record], codec: batch.Codec
+) -> None:
+    marker = batch.marker(
+        batch.Marker.COMMIT, offset=0, timestamp=0, producer_id=1, producer_epoch=0
+    )
+    written = [batch.Record(at, 0, *record) for at, record in enumerate(case)]
+    columns = batch.decode(marker + batch.encode(written, codec=codec) + marker)
+    found = column.decode_batches(columns)
+    assert found.type[[0, -1]].tolist() == [column.NO_TYPE] * 2
+    assert not {0, len(columns) - 1} & set(found.left.tolist())
+    assert not {0, len(columns) - 1} & set(found.commits.row.tolist())
+    alone = read(case)
+    assert (found.commits.row - 1).tolist() == alone.commits.row.tolist()
+    assert [column.commit(found, at) for at in range(len(found.commits))] == [
+        column.commit(alone, at) for at in range(len(alone.commits))
+    ]
+
+
+def test_a_record_without_a_key_is_left() -> None:
+    columns = batch.decode(batch.encode([batch.Record(0, 0, None, b"value")]))
+    found = column.decode_batches(columns)
+    assert (found.left.tolist(), found.type.tolist()) == ([0], [column.NO_TYPE])
+
+
+def test_no_records_are_no_entries() -> None:
+    found = read([])
+    assert (len(found), len(found.commits), found.groups, found.topics) == (0, 0, (), ())

@@ -1,0 +1,132 @@
+"""What holds of the journal's format for any entry and any bytes."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rota.errors import FormatError
+from rota.formats import journal
+from rota.model.entry import Entry, OffsetCommitted
+from tests.support.journal_entries import entries, foreign, offsets
+
+Record = tuple[bytes, bytes | None]
+records: st.SearchStrategy[Record] = entries.map(journal.encode)
+values_only = records.filter(lambda record: record[1] is not None)
+
+
+@settings(max_examples=1_000)
+@given(entries | foreign)
+def test_round_trip(entry: Entry) -> None:
+    assert journal.decode(*journal.encode(entry)) == entry
+
+
+@settings(max_examples=300)
+@given(records)
+def test_cut_anywhere_is_refused(record: Record) -> None:
+    key, value = record
+    for end in range(len(key)):
+        with pytest.raises(FormatError):
+            journal.decode(key[:end], value)
+    for end in range(len(value or b"")):
+        with pytest.raises(FormatError):
+            journal.decode(key, (value or b"")[:end])
+
+
+@given(records, st.binary(min_size=1, max_size=5))
+def test_bytes_behind_the_end_are_refused(record: Record, tail: bytes) -> None:
+    key, value = record
+    with pytest.raises(FormatError):
+        journal.decode(key + tail, value)
+    if value is not None:
+        with pytest.raises(FormatError):
+            journal.decode(key, value + tail)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> Record:
+    """A record with a few bytes changed, put in or taken out."""
+    pieces = [bytearray(piece or b"") for piece in draw(values_only)]
+    for _ in range(draw(st.integers(1, 3))):
+        piece = pieces[draw(st.integers(0, 1))]
+        at = draw(st.integers(0, len(piece)))
+        new = draw(st.sampled_from([b"", b"\x00", b"\x01", b"\x7f", b"\x80", b"\xff"]))
+        piece[at : at + draw(st.integers(0, 2))] = new
+    return bytes(pieces[0]), bytes(pieces[1])
+
+
+numbers = st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 24]).map(lambda n: n.to_bytes(2, "big"))
+bits = st.sampled_from([b"\0\0", b"\0\1", b"\0\4", b"\x7f\xff\xff\xff", b"\xff" * 4, b"\x80" * 5])
+nasty = st.lists(bits | st.binary(max_size=6), max_size=12).map(b"".join)
+noise = st.tuples(st.builds(lambda head, rest: head + rest, numbers, nasty), st.none() | nasty)
+
+
+def decode_anything(record: Record) -> None:
+    """Refused with the right error, or read as something that is written and read again."""
+    try:
+        entry = journal.decode(*record)
+    except FormatError:
+        return
+    again = journal.decode(*journal.encode(entry))
+    if isinstance(entry, OffsetCommitted) and entry.expire_timestamp != -1:
+        assert isinstance(again, OffsetCommitted)
+        assert again.expire_timestamp == entry.expire_timestamp
+    else:
+        assert again == entry
+
+
+@settings(max_examples=2_000)
+@given(damaged() | noise | st.tuples(st.binary(max_size=40), st.binary(max_size=60)))
+def test_no_bytes_raise_anything_but_format_error(record: Record) -> None:
+    decode_anything(record)
+
+
+@pytest.mark.nightly
+@settings(max_examples=50_000, deadline=None)
+@given(damaged() | noise | st.tuples(st.binary(max_size=40), st.binary(max_size=200)))
+def test_no_bytes_raise_anything_but_format_error_long(record: Record) -> None:
+    decode_anything(record)
+
+
+tags = st.lists(st.tuples(st.integers(1, 2**28), st.binary(max_size=200)), min_size=1, max_size=3)
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes((*out, value))
+
+
+@given(offsets.filter(lambda entry: entry.expire_timestamp == -1), tags)
+def test_unknown_tags_of_an_offset_change_nothing(
+    entry: OffsetCommitted, unknown: list[tuple[int, bytes]]
+) -> None:
+    key, value = journal.encode(entry)
+    assert value
+    known = 0 if entry.topic_id is None else 1
+    at = len(value) - 1 - 18 * known
+    more = b"".join(varint(tag) + varint(len(field)) + field for tag, field in unknown)
+    count = bytes((known + len(unknown),))
+    assert journal.decode(key, value[:at] + count + value[at + 1 :] + more) == entry
+    assert journal.decode(key, value[:at] + count + more + value[at + 1 :]) == entry
+
+
+@pytest.mark.parametrize("number", [*range(9), 16])
+@pytest.mark.parametrize("count", [10**6, 2**28 - 1, 2**31 - 1, 2**32 - 1])
+def test_huge_counts_allocate_nothing(number: int, count: int) -> None:
+    key = bytes((0, number)) + b"\0\1g\0\1m"
+    keys = [key[:5], key, key + bytes(4)]
+    fronts = [bytes(2) + bytes(filler) for filler in range(16)] + [b"\0\4" + bytes(8), b"\0\3"]
+    fields = [count.to_bytes(4, "big") * 5, varint(count) * 5, b"\1" + varint(count) * 5]
+    tracemalloc.start()
+    for record in [(k, front + field) for k in keys for front in fronts for field in fields]:
+        with pytest.raises(FormatError):
+            journal.decode(*record)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 200_000

@@ -1,0 +1,57 @@
+"""The recorded run of a real Kafka 4.3.1: journal, broker log, and what truly happened."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from rota.formats import journal
+from rota.model.entry import Foreign, OffsetCommitted, OffsetForgotten
+from rota.replay.fact import Written
+from rota.replay.timeline import Timeline, read
+from tests.support.paths import FIXTURES
+
+RECORDED = FIXTURES / "kafka-4.3.1"
+
+
+def _lines(name: str) -> list[dict[str, Any]]:
+    with gzip.open(RECORDED / name, "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+@cache
+def topic_names() -> Mapping[bytes, str]:
+    named = json.loads((RECORDED / "topics.json").read_text())
+    return {base64.urlsafe_b64decode(text + "=="): name for name, text in named.items()}
+
+
+@cache
+def written() -> Mapping[str, Sequence[Written]]:
+    """The records about each group's members, in journal order."""
+    found: dict[str, list[Written]] = {}
+    for line in _lines("offsets.jsonl.gz"):
+        value = None if line["v"] is None else base64.b64decode(line["v"])
+        entry = journal.decode(base64.b64decode(line["k"]), value)
+        if not isinstance(entry, OffsetCommitted | OffsetForgotten | Foreign):
+            found.setdefault(entry.group, []).append(Written(line["o"], line["ts"], entry))
+    return found
+
+
+@cache
+def timelines() -> Mapping[str, Timeline]:
+    return {group: read(group, records, topic_names()) for group, records in written().items()}
+
+
+@cache
+def truth() -> Sequence[Mapping[str, Any]]:
+    return _lines("truth.jsonl.gz")
+
+
+@cache
+def broker_log() -> Sequence[str]:
+    """The broker's own lines about groups, in order."""
+    return [line["m"] for line in _lines("coordinator.jsonl.gz")]

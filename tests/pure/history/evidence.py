@@ -1,0 +1,57 @@
+"""The recorded run's other evidence: when offsets were committed, and what the broker logged."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from rota.formats import journal
+from rota.model.entry import OffsetCommitted
+from rota.replay.commit import Commits
+from rota.replay.fact import LogLine
+from rota.replay.serverlog import parse
+from tests.pure.history.capture import RECORDED
+
+
+def raw_lines(name: str) -> list[str]:
+    with gzip.open(RECORDED / name, "rt") as lines:
+        return list(lines)
+
+
+@cache
+def commits() -> Mapping[str, Commits]:
+    """The times of each group's commits."""
+    found: dict[str, dict[tuple[str, int], list[int]]] = {}
+    for at, entry in _committed():
+        times = found.setdefault(entry.group, {})
+        times.setdefault((entry.topic, entry.partition), []).append(at)
+    return {
+        group: {key: np.array(sorted(times)) for key, times in mine.items()}
+        for group, mine in found.items()
+    }
+
+
+def _committed() -> Iterator[tuple[int, OffsetCommitted]]:
+    for text in raw_lines("offsets.jsonl.gz"):
+        line: dict[str, Any] = json.loads(text)
+        value = None if line["v"] is None else base64.b64decode(line["v"])
+        entry = journal.decode(base64.b64decode(line["k"]), value)
+        if isinstance(entry, OffsetCommitted):
+            yield line["ts"], entry
+
+
+@cache
+def log() -> Mapping[str, Sequence[LogLine]]:
+    """What the broker logged about each group."""
+    found: dict[str, list[LogLine]] = {}
+    for text in raw_lines("coordinator.jsonl.gz"):
+        line = parse(text)
+        if isinstance(line, LogLine):
+            found.setdefault(line.group, []).append(line)
+    return found

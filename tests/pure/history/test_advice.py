@@ -1,0 +1,249 @@
+"""Advice: what is said of a group, and what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rota.replay import library
+from rota.replay.advice import advise, totals
+from rota.replay.fact import Advice, Cause
+from rota.replay.step import steps
+from rota.replay.whatif import whatif
+from tests.pure.history import capture
+from tests.pure.history.tale import Tale, generation, member
+
+
+def advised(tale: Tale, rollouts: dict[tuple[int, int], str] | None = None) -> Advice:
+    return advise(tale.told, tale.steps, whatif(tale.told, tale.steps), None, rollouts)
+
+
+def deployed(**fields: object) -> Tale:
+    """Twelve members, replaced one after the other, each gone for 50 seconds."""
+    tale = Tale({"t": 24}, fields=fields)
+    names = [f"pod-{number:02}" for number in range(12)]
+    tale.at(0, *names)
+    for number in range(12):
+        tale.at(100 * number + 10, *(name for name in names if name != names[number]))
+        names[number] += "#2"
+        tale.at(100 * number + 60, *names)
+    return tale
+
+
+def test_a_rolling_deploy_asks_for_static_members() -> None:
+    tale = deployed(library=library.JAVA)
+    rollout = {(0, number): "2-25" for number in range(2, 26)}
+    found = advised(tale, rollout)
+    assert found.verdict == "change"
+    assert (found.policy_used, found.policy) == ("range", "range, static 60s")
+    assert (found.rebalances, found.rebalances_after) == (25, 1)
+    assert (found.moved_after, found.stopped_after) == (0, 0)
+    assert found.libraries == ("java",)
+    assert found.headline == (
+        f"g: 25 rebalances in 19 min, 24 of them one rolling deploy of 12 members; "
+        f"{found.stopped} partitions stopped, {found.moved} moved though "
+        f"{found.moved_min} had to. Use static membership with a session timeout of 60s: "
+        f"1 rebalance instead of 25, 0 stopped instead of {found.stopped}, "
+        f"0 moved instead of {found.moved}."
+    )
+    assert any("group.instance.id" in one for one in found.steps)
+    assert not any("could not be told" in one for one in found.steps)
+
+
+def mixed(*names: str | None) -> Tale:
+    """The same deploy, of members that run these libraries in turn."""
+    tale = deployed()
+    tale.told = [
+        replace(
+            one,
+            members=tuple(
+                replace(each, library=names[int(each.client_id[4:6]) % len(names)])
+                for each in one.members
+            ),
+        )
+        for one in tale.told
+    ]
+    return tale
+
+
+def test_each_library_is_told_its_own_settings() -> None:
+    found = advised(mixed(library.JAVA, library.SARAMA))
+    assert (found.policy, found.libraries) == ("range, static 60s", ("java", "sarama"))
+    assert found.steps[1] == (
+        "Set this. The session must not be above the broker's group.max.session.timeout.ms, "
+        "1800000 if not set. Java: session.timeout.ms=60000; "
+        "sarama: config.Consumer.Group.Session.Timeout = 60 * time.Second."
+    )
+
+
+def rewritten(before: str | None, after: str | None) -> Tale:
+    """The same deploy, of processes that run another library than those they replace."""
+    tale = deployed()
+    tale.told = [
+        replace(
+            one,
+            members=tuple(
+                replace(each, library=after if each.member_id.endswith("#2") else before)
+                for each in one.members
+            ),
+        )
+        for one in tale.told
+    ]
+    return tale
+
+
+def test_what_a_group_ran_before_is_asked_for_nothing() -> None:
+    found = advised(rewritten(library.KAFKAJS, library.JAVA))
+    assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
+    assert found.steps == advised(deployed(library=library.JAVA)).steps
+    assert advised(rewritten(library.JAVA, library.KAFKAJS)).verdict == "keep"
+    told = advised(rewritten(None, library.LIBRDKAFKA))
+    assert told.libraries == ("librdkafka",)
+    assert told.steps == advised(deployed(library=library.LIBRDKAFKA)).steps
+
+
+def test_the_last_members_count_where_all_have_left() -> None:
+    tale = rewritten(library.KAFKAJS, library.JAVA).at(2_000)
+    assert not tale.told[-1].members
+    found = advised(tale)
+    assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
+
+
+def test_members_whose_library_cannot_be_told_are_named() -> None:
+    found = advised(mixed(library.LIBRDKAFKA, None))
+    assert found.libraries == ("librdkafka", "unknown")
+    assert found.steps[0] == (
+        "The client library of some members could not be told: settings are named as in Java for "
+        "them."
+    )
+    assert found.steps[1].endswith(
+        " librdkafka: group.instance.id=ID (librdkafka 1.4 or newer); "
+        "unknown (as Java): group.instance.id=ID (the Java client 2.3 or newer)."
+    )
+    alone = advised(deployed())
+    assert alone.libraries == ("unknown",)
+    assert alone.steps[0] == (
+        "The client library could not be told: settings are named as in Java."
+    )
+    assert alone.steps[1].startswith(
+        "Give every process group.instance.id=ID (the Java client 2.3 or newer), with an ID of its"
+    )
+    assert alone.steps[2:] == found.steps[2:]
+
+
+def test_damage_is_what_stopped_and_what_moved_without_need() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "a", "b", "c")
+    # everything stopped; six moved, four had to
+    assert advised(tale).damage == 12 + 2
+    rows = [row for row in whatif(tale.told, tale.steps) if row.actual]
+    assert totals(rows)["range"].needless == 2
+
+
+def test_next_to_nothing_is_not_worth_a_change() -> None:
+    found = advised(Tale({"t": 4}).at(0, "a").at(10, "a", "b"))
+    assert found.verdict == "keep"
+    assert (found.policy, found.stopped_after) == (found.policy_used, found.stopped)
+    assert found.steps == ()
+    assert found.headline.endswith("Keep range: nothing that would be much better was found.")
+
+
+def test_a_group_to_which_nothing_happened() -> None:
+    told = [generation(1, [member("a", {"t": (0,)})])]
+    found = advise(told, [], [])
+    assert (found.verdict, found.damage, found.headline) == ("keep", 0.0, "g: no rebalances.")
+
+
+def test_what_a_library_cannot_do_is_not_advised() -> None:
+    found = advised(deployed(library=library.KAFKAJS))
+    assert found.verdict == "keep"
+    able = advised(deployed(library=library.AIOKAFKA))
+    assert able.policy == "range, static 60s"
+    assert any("group_instance_id" in one for one in able.steps)
+
+
+def test_an_unknown_strategy_is_said_to_be_one() -> None:
+    told = [
+        generation(1, [member("a", {"t": (0, 1)})], "com.example.Mine"),
+        generation(2, [member("a", {"t": (0,)}), member("b", {"t": (1,)})], "com.example.Mine"),
+    ]
+    found = advise(told, steps(told), whatif(told, steps(told)))
+    assert found.verdict == "cannot tell"
+    assert found.policy == found.policy_used == "com.example.Mine"
+    assert "com.example.Mine, is not one that Rota knows" in found.headline
+
+
+def test_members_that_cannot_be_read_leave_nothing_to_tell() -> None:
+    told = [generation(1, [member("a", problem="garbage")])]
+    found = advise(told, steps(told), whatif(told, steps(told)))
+    assert found.verdict == "cannot tell"
+    assert "could be read" in found.headline
+
+
+def test_of_members_that_are_no_consumers_nothing_is_counted() -> None:
+    told = [
+        replace(generation(number, [member("a"), member("b")]), protocol_type="connect")
+        for number in (1, 2)
+    ]
+    found = advise(told, steps(told), whatif(told, steps(told)))
+    assert (found.verdict, found.rebalances) == ("cannot tell", 2)
+    assert found.moved is found.stopped is found.moved_min is None
+    assert "not consumers (connect)" in found.headline
+
+
+def test_another_librarys_range_makes_it_an_estimate() -> None:
+    numbers = tuple(range(40))
+    told = [
+        generation(1, [member("a", {"t": numbers})]),
+        generation(2, [member("a", {"t": numbers[:30]}), member("b", {"t": numbers[30:]})]),
+    ]
+    found = advise(told, steps(told), whatif(told, steps(told)))
+    assert found.policy_used == "range (other)"
+    assert found.verdict == "change"
+    assert any("an estimate" in one for one in found.steps)
+
+
+def test_what_was_changed_already_is_not_advised_again() -> None:
+    told = list(capture.timelines()["a-upgrade"].generations)
+    found = advise(told, steps(told), whatif(told, steps(told)))
+    assert found.policy_used.endswith("then cooperative-sticky")
+    assert found.verdict == "keep"
+
+
+def test_less_moved_by_worse_balance_is_no_advice() -> None:
+    told = list(capture.timelines()["a-roundrobin"].generations)
+    found = advise(told, steps(told), whatif(told, steps(told)))
+    assert found.policy == "cooperative-sticky"
+
+
+def test_slow_polls_are_told_how_to_avoid() -> None:
+    told = list(capture.timelines()["a-slow"].generations)
+    history = steps(told)
+    slow = {(0, number): Cause.SLOW_POLL for number in (2, 4, 6)}
+    found = advise(told, history, whatif(told, history, slow), slow)
+    assert "(3 slow poll)" in found.headline
+    assert found.steps[0] == (
+        "3 rebalances came of slow polls, which no policy mends: raise max.poll.interval.ms above "
+        "the longest time between two polls, or take fewer records at a time (max.poll.records)."
+    )
+
+
+def test_slow_polls_of_many_libraries() -> None:
+    tale = mixed(library.AIOKAFKA, library.LIBRDKAFKA, library.SARAMA)
+    causes = {(0, 2): Cause.SLOW_POLL}
+    found = advise(tale.told, tale.steps, whatif(tale.told, tale.steps, causes), causes)
+    assert found.steps[0] == (
+        "1 rebalance came of slow polls, which no policy mends: do this. aiokafka: raise "
+        "max_poll_interval_ms above the longest time between two polls, or take fewer records at "
+        "a time (max_poll_records); librdkafka: raise max.poll.interval.ms above the longest time "
+        "between two polls."
+    )
+
+
+def test_static_members_are_no_cure_for_those_that_crash() -> None:
+    told = list(capture.timelines()["a-roll-dyn"].generations)
+    history = steps(told)
+    ends = [(0, step.after.generation) for step in history if step.before is not None]
+    for cause, advised in ((Cause.LEFT, True), (Cause.SILENT, False)):
+        causes = dict.fromkeys(ends, cause)
+        found = advise(told, history, whatif(told, history, causes), causes)
+        assert ("static" in found.policy) == advised
+        assert any("fell silent" in one for one in found.steps) != advised

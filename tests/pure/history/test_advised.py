@@ -1,0 +1,151 @@
+"""Who would have owned what under the advised policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from rota.replay.advice import CHANGE, KEEP, advise
+from rota.replay.advised import advised
+from rota.replay.fact import Advice, Advised, Kind, Ownership
+from rota.replay.policy import Membership
+from rota.replay.reproduction import reproduce
+from rota.replay.step import steps
+from rota.replay.whatif import whatif
+from tests.pure.history import capture
+from tests.pure.history.tale import START, Tale
+
+TOPIC_IDS = {name: topic_id for topic_id, name in capture.topic_names().items()}
+
+
+def advice(policy: str, verdict: str = CHANGE) -> Advice:
+    """To use this policy."""
+    return Advice(
+        group="g",
+        verdict=verdict,
+        policy=policy,
+        policy_used="range",
+        damage=0.0,
+        rebalances=0,
+        rebalances_after=0,
+        moved=0,
+        moved_after=0,
+        moved_min=0,
+        stopped=0,
+        stopped_after=0,
+        libraries=(),
+        headline="",
+        steps=(),
+    )
+
+
+Shown = tuple[str, str, int, int | None]
+
+
+def under(tale: Tale, policy: str, partition: int) -> list[Shown]:
+    """Owners of a partition: member, its client, since and until in seconds."""
+    return [
+        (
+            row.member_id,
+            row.client_id,
+            (row.since - START) // 1_000,
+            None if row.until is None else (row.until - START) // 1_000,
+        )
+        for row in advised(tale.told, tale.steps, advice(policy))
+        if row.partition == partition
+    ]
+
+
+def owners(rows: Sequence[Advised] | Sequence[Ownership], at: int) -> dict[tuple[str, int], str]:
+    found = [
+        ((row.topic, row.partition), row.member_id)
+        for row in rows
+        if row.since <= at and (row.until is None or at < row.until)
+    ]
+    assert len(dict(found)) == len(found), "a partition has one owner at a time"
+    return dict(found)
+
+
+def test_a_restart_within_the_session_changes_nobodys_partitions() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "b").at(30, "a#2", "b")
+    assert under(tale, "range, static 45s", 0) == [("a", "a", 0, None)]
+    assert under(tale, "range, static 45s", 11) == [("b", "b", 0, None)]
+    assert under(tale, "range", 0) == [
+        ("a", "a", 0, 10),
+        ("b", "b", 10, 30),
+        ("a#2", "a", 30, None),
+    ]
+
+
+def test_a_session_that_is_over_hands_partitions_on_at_its_end() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "b").at(60, "a#2", "b")
+    assert under(tale, "range, static 45s", 0) == [
+        ("a", "a", 0, 55),
+        ("b", "b", 55, 60),
+        ("a", "a", 60, None),
+    ]
+
+
+def test_who_comes_in_the_meantime_takes_nothing_of_who_is_only_away() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "b").at(20, "b", "c").at(100, "b", "c")
+    assert under(tale, "sticky, static 45s", 0) == [("a", "a", 0, 55), ("b", "b", 55, None)]
+
+
+def test_member_ids_may_begin_with_any_word() -> None:
+    tale = Tale().at(0, "person a", "b").at(10, "b")
+    assert under(tale, "range", 0)[-1][0] == "b"
+    assert under(tale, "range, static 45s", 11) == [
+        ("person a", "person a", 0, 55),
+        ("b", "b", 55, None),
+    ]
+
+
+def test_an_empty_group_owns_nothing() -> None:
+    tale = Tale().at(0, "a").at(10).at(100, "a")
+    assert under(tale, "roundrobin", 3) == [("a", "a", 0, 10), ("a", "a", 100, None)]
+
+
+def test_nothing_is_told_of_a_group_that_should_keep_what_it_has() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "b")
+    assert advised(tale.told, tale.steps, advice("sticky", KEEP)) == []
+
+
+def _replayed() -> list[str]:
+    """Recorded classic groups with dynamic members and one strategy that Rota knows."""
+    found = []
+    for group, timeline in capture.timelines().items():
+        history = steps(timeline.generations)
+        if not history or any(one.kind is not Kind.CLASSIC for one in timeline.generations):
+            continue
+        used = reproduce(history, TOPIC_IDS).used
+        if len(used) == 1 and used[0].known and used[0].membership is Membership.DYNAMIC:
+            found.append(group)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("group", _replayed())
+def test_under_the_policy_in_use_owners_are_those_that_java_had(group: str) -> None:
+    timeline = capture.timelines()[group]
+    history = steps(timeline.generations)
+    (used,) = reproduce(history, TOPIC_IDS).used
+    rows = advised(timeline.generations, history, advice(used.label), None, TOPIC_IDS)
+    times = [step.after.at for step in history]
+    assert [owners(rows, at) for at in times] == [owners(timeline.ownership, at) for at in times]
+
+
+def test_owners_change_only_when_the_policy_rebalances() -> None:
+    changed = 0
+    for timeline in capture.timelines().values():
+        history = steps(timeline.generations)
+        if not history:
+            continue
+        rows = whatif(timeline.generations, history, None, TOPIC_IDS)
+        told = advise(timeline.generations, history, rows)
+        found = advised(timeline.generations, history, told, None, TOPIC_IDS)
+        times = {row.happens_at for row in rows if row.policy == told.policy and row.happens}
+        assert {row.since for row in found} <= times
+        assert {row.until for row in found} <= {*times, None}
+        assert bool(found) == (told.verdict == CHANGE)
+        changed += told.verdict == CHANGE
+    assert changed > 3

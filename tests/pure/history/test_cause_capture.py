@@ -1,0 +1,216 @@
+"""Causes in the recorded run, against what its script did to the consumers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from rota.replay.cause import explain
+from rota.replay.fact import Cause, Evidence, Explanation, Generation, Kind, Mark, Step
+from rota.replay.rollout import rollouts
+from rota.replay.step import steps
+from tests.pure.history import capture, evidence
+
+KNOWN = 121
+"""So many of the run's 150 rebalances are explained by the journal alone."""
+CONSUMER_SESSION = 6_000
+"""The run's ``group.consumer.session.timeout.ms``."""
+
+
+GONE = (Cause.LEFT, Cause.SILENT, Cause.SLOW_POLL)
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """Something that was done to a consumer, and when a broker could know at the earliest."""
+
+    at: int
+    cause: Cause
+    who: str = ""
+    """A member, by its member id or its client id where that is all that is known."""
+
+    def had_a_part(self, step: Step) -> bool:
+        """It came into the group by this step, or was no more in it; the rest is for all."""
+        if not self.who:
+            return True
+        is_in = self.is_in(step.after)
+        return is_in if self.cause is Cause.JOINED else not is_in
+
+    def tells(self, step: Step) -> bool:
+        """Who was gone before was noticed before, or never; who was there took its place again."""
+        if not self.who:
+            return True
+        was_in = self.is_in(step.before)
+        return was_in if self.cause in GONE else not was_in
+
+    def is_in(self, generation: Generation | None) -> bool:
+        members = generation.members if generation is not None else ()
+        return any(self.who in (member.member_id, member.client_id) for member in members)
+
+
+def _triggers(group: str) -> Iterator[Trigger]:
+    """What happened to a group's consumers, by the script that did it."""
+    events = [
+        event
+        for event in capture.truth()
+        if event["group"] in (group, None) or event["event"] == "partitions_added"
+    ]
+    started = [event for event in events if event["event"] == "start"]
+    for event in events:
+        if started and event["t"] >= started[0]["t"]:
+            yield from _done_to_member(event, started)
+            yield from _done_to_group(event, started)
+
+
+def _done_to_member(
+    event: Mapping[str, Any], started: Sequence[Mapping[str, Any]]
+) -> Iterator[Trigger]:
+    """Members that go, and may come back."""
+    at, client = event["t"], event.get("client", "")
+    member = event.get("member", client)
+    session = max(one.get("session", CONSUMER_SESSION) for one in started)
+    match event["event"]:
+        case "left" | "unsubscribed":
+            yield Trigger(at, Cause.LEFT, member)
+        case (
+            "crashed" | "static_restart_begin"
+        ):  # it may not be noticed, if another takes its place
+            yield Trigger(at + session // 2, Cause.SILENT, member)
+        case "slow_poll_begin":
+            interval = event["max_poll_interval_ms"]  # since the poll before
+            yield Trigger(at + interval // 2, Cause.SLOW_POLL, member)
+        case "subscription_changed":
+            yield Trigger(at, Cause.SUBSCRIPTION)
+        case _:
+            pass
+    if event["event"] in ("unsubscribed", "slow_poll_end"):
+        yield Trigger(at + 1, Cause.JOINED, client)
+
+
+def _done_to_group(
+    event: Mapping[str, Any], started: Sequence[Mapping[str, Any]]
+) -> Iterator[Trigger]:
+    """Members that are new, and what is done from outside."""
+    at = event["t"]
+    match event["event"]:
+        case "start":
+            yield Trigger(at, Cause.JOINED, event["client"])
+        case "removed_by_admin":
+            yield Trigger(at, Cause.LEFT)
+        case "topic_created" if any(_matches(one, event["topic"]) for one in started):
+            yield Trigger(at, Cause.SUBSCRIPTION)
+        case "partitions_added" if any(event["topic"] in one["topics"] for one in started):
+            yield Trigger(at, Cause.PARTITIONS)
+        case _:
+            pass
+
+
+def _matches(started: Mapping[str, Any], topic: str) -> bool:
+    pattern = started.get("pattern") or started.get("regex")
+    quoted = re.sub(r"\\Q(.*?)\\E", lambda found: re.escape(found[1]), pattern or "")
+    return pattern is not None and re.fullmatch(quoted, topic) is not None
+
+
+def _truth(group: str, found: Sequence[Step]) -> list[Cause]:
+    """The first of what had a part in each step; what had one has none in a later step."""
+    left = sorted(_triggers(group), key=lambda trigger: trigger.at)
+    causes = []
+    for step in found:
+        mine = [one for one in left if one.at <= step.after.at and one.had_a_part(step)]
+        left = [one for one in left if one not in mine]
+        mine = [one for one in mine if one.tells(step)]
+        assert mine, f"{group}: nothing led to generation {step.after.generation}"
+        causes.append(mine[0].cause)
+    return causes
+
+
+@cache
+def _groups() -> Mapping[str, list[Step]]:
+    return {group: steps(one.generations) for group, one in capture.timelines().items()}
+
+
+def _explained(group: str, *, with_log: bool) -> list[Explanation]:
+    commits = evidence.commits().get(group, {})
+    lines = evidence.log().get(group, ()) if with_log else ()
+    return [explain(step, commits, lines) for step in _groups()[group]]
+
+
+def test_with_the_broker_s_log_every_cause_is_stated_and_true() -> None:
+    for group, found in _groups().items():
+        told = _explained(group, with_log=True)
+
+        assert {one.evidence for one in told} == {Evidence.STATED}
+        assert [one.cause for one in told] == _truth(group, found), group
+
+
+def test_without_it_causes_are_true_or_unknown() -> None:
+    known = 0
+    for group, found in _groups().items():
+        for told, cause in zip(
+            _explained(group, with_log=False), _truth(group, found), strict=True
+        ):
+            assert told.evidence is Evidence.INFERRED
+            assert told.cause in (cause, Cause.UNKNOWN), (group, told)
+            assert (told.likely is None) == (told.cause is not Cause.UNKNOWN)
+            known += told.cause is not Cause.UNKNOWN
+    assert known == KNOWN
+    assert sum(map(len, _groups().values())) == 150
+
+
+def test_the_stated_start_lies_where_the_journal_allows_it() -> None:
+    for group, found in _groups().items():
+        both = zip(
+            found,
+            _explained(group, with_log=True),
+            _explained(group, with_log=False),
+            strict=True,
+        )
+        for step, stated, inferred in both:
+            assert stated.started_at is not None
+            assert inferred.latest_start is not None
+            # an epoch's own entry follows its line by milliseconds
+            late = 100 if step.after.kind is Kind.CONSUMER else 0
+            assert stated.started_at <= inferred.latest_start
+            if inferred.earliest_start is not None:
+                assert inferred.earliest_start - late <= stated.started_at
+
+
+def test_the_entry_s_state_time_is_when_all_had_joined() -> None:
+    for group, found in _groups().items():
+        for step, stated, inferred in zip(
+            found,
+            _explained(group, with_log=True),
+            _explained(group, with_log=False),
+            strict=True,
+        ):
+            if step.after.kind is Kind.CONSUMER or step.after.mark is Mark.EMPTIED:
+                assert stated.joined_at is None
+                assert inferred.joined_at is None
+            else:
+                assert stated.joined_at is not None
+                assert inferred.joined_at is not None
+                assert abs(stated.joined_at - inferred.joined_at) < 50
+
+
+def test_the_rollouts_are_the_script_s() -> None:
+    named = {}
+    for group, found in _groups().items():
+        told = rollouts(found, _explained(group, with_log=False))
+        if any(told):
+            named[group] = list(dict.fromkeys(name for name in told if name))
+
+    # a-roll-static is a rollout too, without a rebalance
+    assert named == {
+        "a-migrate": ["generation 1-5", "generation 5-9"],
+        "a-roll-dyn": ["generation 1-9"],
+        "a-upgrade": ["generation 1-5", "generation 5-11"],
+    }
+
+
+def test_every_step_of_a_rollout_is_marked() -> None:
+    found = rollouts(_groups()["a-roll-dyn"])
+
+    assert found == [None, *["generation 1-9"] * 8]

@@ -1,0 +1,328 @@
+"""Generations, rebalances and owners of classic groups."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.formats import userdata
+from rota.model.entry import (
+    Entry,
+)
+from rota.model.topic import Partitions
+from rota.replay.fact import Mark, Ownership, Written
+from rota.replay.timeline import Timeline, read, steps
+from tests.pure.history.chronicle import (
+    GONE,
+    NEW,
+    Partitioned,
+    marks,
+    member,
+    numbers,
+    saved,
+    times,
+    told,
+)
+from tests.support.journal_entries import entries
+
+
+def test_a_group_is_made_works_and_is_deleted_and_made_again() -> None:
+    found = told(NEW, saved(1, member("A", {"t": [0]})), saved(2), GONE, NEW, saved(1, member("B")))
+
+    assert marks(found) == [
+        Mark.CREATED,
+        Mark.SETTLED,
+        Mark.EMPTIED,
+        Mark.FORGOTTEN,
+        Mark.CREATED,
+        Mark.SETTLED,
+    ]
+    assert [one.life for one in found.generations] == [0, 0, 0, 0, 1, 1]
+    assert numbers(found) == [(0, 1, 0), (1, 2, 0), (0, 1, 0)]
+    assert times(found) == [(0, "A", 1_000, 2_000)]
+
+
+def test_before_kafka_4_a_group_begins_with_its_first_generation() -> None:
+    found = steps(told(saved(1, member("A"))).generations)
+
+    assert [(step.known_before, step.from_generation) for step in found] == [(True, 0)]
+
+
+def test_a_journal_may_begin_anywhere() -> None:
+    found = steps(told(saved(57, member("A")), saved(60, member("A"))).generations)
+
+    assert [(step.known_before, step.from_generation, step.unseen) for step in found] == [
+        (False, None, 0),
+        (True, 57, 2),
+    ]
+    assert found[0].before is None
+
+
+def test_members_that_were_in_an_earlier_generation_are_not_new() -> None:
+    (step,) = steps(told(saved(1, member("A", generation=8))).generations)
+
+    assert not step.known_before
+
+
+def test_skipped_numbers_are_attempts_not_seen() -> None:
+    found = told(NEW, saved(3, member("A")), saved(4, member("A")), saved(9))
+
+    assert numbers(found) == [(0, 3, 2), (3, 4, 0), (4, 9, 4)]
+
+
+def test_after_it_was_empty_a_group_goes_on_counting() -> None:
+    found = told(NEW, saved(1, member("A")), saved(2), saved(3, member("B")))
+
+    assert numbers(found) == [(0, 1, 0), (1, 2, 0), (2, 3, 0)]
+    assert steps(found.generations)[-1].before is None
+
+
+def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
+    found = told(
+        NEW,
+        saved(1, member("a-1", {"t": [0]}, static_id="a"), member("B", {"t": [1]})),
+        saved(1, member("a-2", {"t": [0]}, static_id="a"), member("B", {"t": [1]})),
+        saved(2, member("a-2", {"t": [0, 1]}, static_id="a")),
+    )
+
+    assert marks(found)[2] is Mark.REPLACED
+    assert numbers(found) == [(0, 1, 0), (1, 2, 0)]
+    before = steps(found.generations)[-1].before
+    assert before is not None
+    assert [one.member_id for one in before.members] == ["B", "a-2"]
+    assert times(found) == [
+        (0, "a-1", 1_000, 2_000),
+        (0, "a-2", 2_000, None),
+        (1, "B", 1_000, 3_000),
+        (1, "a-2", 3_000, None),
+    ]
+
+
+def test_a_number_that_comes_again_with_others_is_not_the_same_generation() -> None:
+    found = told(NEW, saved(1, member("A")), saved(1, member("B")))
+
+    assert [(one.life, one.mark) for one in found.generations][1:] == [
+        (0, Mark.SETTLED),
+        (1, Mark.SETTLED),
+    ]
+
+
+def test_numbers_that_fall_are_another_life() -> None:
+    found = told(saved(7, member("A", {"t": [0]})), saved(2, member("A", {"t": [0]})))
+
+    assert [one.life for one in found.generations] == [0, 1]
+    assert [step.known_before for step in steps(found.generations)] == [False, False]
+
+
+def test_after_the_highest_number_comes_the_lowest() -> None:
+    found = told(saved(2**31 - 1, member("A")), saved(-(2**31), member("A")))
+
+    assert [one.life for one in found.generations] == [0, 0]
+    assert numbers(found)[1] == (2**31 - 1, -(2**31), 0)
+
+
+def test_time_may_run_backwards_the_order_is_the_journals() -> None:
+    records = [
+        Written(1, 5_000, saved(1, member("A", {"t": [0]}))),
+        Written(2, 3_000, saved(2, member("B", {"t": [0]}))),
+        Written(3, 9_000, saved(3, member("A", {"t": [0]}))),
+    ]
+
+    found = read("g", records, {})
+
+    assert [one.at for one in found.generations] == [5_000, 3_000, 9_000]
+    assert times(found) == [(0, "B", 5_000, 9_000), (0, "A", 9_000, None)]
+
+
+def test_owners_keep_their_generations() -> None:
+    found = told(
+        saved(1, member("A", {"t": [0, 1]})),
+        saved(2, member("A", {"t": [0]}), member("B", {"t": [1]})),
+        saved(5, member("A", {"t": [0]}), member("B", {"t": [1]})),
+        saved(6, member("B", {"t": [0, 1]})),
+    )
+
+    assert [
+        (row.partition, row.member_id, row.from_generation, row.to_generation)
+        for row in found.ownership
+    ] == [(0, "A", 1, 5), (0, "B", 6, 6), (1, "A", 1, 1), (1, "B", 2, 6)]
+
+
+def test_an_owner_has_a_name_and_a_place() -> None:
+    (row,) = told(saved(1, member("A", {"t": [4]}, static_id="a"))).ownership
+
+    assert row == Ownership(
+        group="g",
+        topic="t",
+        partition=4,
+        member_id="A",
+        client_id="client of A",
+        client_host="/10.0.0.1",
+        static_id="a",
+        since=0,
+        until=None,
+        from_generation=1,
+        to_generation=1,
+    )
+
+
+# cooperative rounds
+
+
+def _handed_over(*, strategy: str, last: Partitioned) -> Timeline:
+    """B joins and shall get partition 1 of A."""
+    return told(
+        NEW,
+        saved(1, member("A", {"t": [0, 1]}), strategy=strategy),
+        saved(
+            2,
+            member("A", {"t": [0]}, owned={"t": [0, 1]}, generation=1),
+            member("B", {}),
+            strategy=strategy,
+        ),
+        saved(
+            3,
+            member("A", {"t": [0]}, owned={"t": [0]}, generation=2),
+            member("B", last, generation=2),
+            strategy=strategy,
+        ),
+    )
+
+
+def test_a_round_that_only_takes_belongs_to_the_one_that_gives() -> None:
+    found = _handed_over(strategy="cooperative-sticky", last={"t": [1]})
+
+    assert [len(step.rounds) for step in steps(found.generations)] == [1, 2]
+    assert numbers(found) == [(0, 1, 0), (1, 3, 0)]
+    assert times(found) == [
+        (0, "A", 1_000, None),
+        (1, "A", 1_000, 2_000),
+        (1, "B", 3_000, None),
+    ]
+
+
+def test_a_custom_strategy_may_be_cooperative_too() -> None:
+    found = _handed_over(strategy="my-own", last={"t": [1]})
+
+    assert [len(step.rounds) for step in steps(found.generations)] == [1, 2]
+
+
+def test_an_eager_strategy_has_no_rounds() -> None:
+    found = _handed_over(strategy="range", last={"t": [1]})
+
+    assert [len(step.rounds) for step in steps(found.generations)] == [1, 1, 1]
+
+
+def test_what_nobody_gets_later_was_not_taken_to_be_given() -> None:
+    """Its topic has fewer partitions now, or is gone."""
+    found = _handed_over(strategy="cooperative-sticky", last={})
+
+    assert [len(step.rounds) for step in steps(found.generations)] == [1, 1, 1]
+
+
+def test_rounds_end_where_those_that_had_to_give_up_are_gone() -> None:
+    strategy = "cooperative-sticky"
+    found = told(
+        NEW,
+        saved(1, member("A", {"t": [0, 1]}), strategy=strategy),
+        saved(
+            2,
+            member("A", {"t": [0]}, owned={"t": [0, 1]}, generation=1),
+            member("B", {}),
+            strategy=strategy,
+        ),
+        saved(3, member("B", {"t": [0, 1]}, generation=2), strategy=strategy),
+    )
+
+    assert numbers(found) == [(0, 1, 0), (1, 2, 0), (2, 3, 0)]
+
+
+# bytes
+
+
+def test_bytes_that_are_no_subscription_are_a_problem_of_that_member_alone() -> None:
+    found = told(saved(1, member("A", told=b"\x00\x03\x00"), member("B", {"t": [0]})))
+
+    bad, good = found.generations[0].members
+    assert bad.problem is not None
+    assert bad.problem.startswith("subscription")
+    assert (bad.topics, bad.assigned) == ((), {})
+    assert (good.problem, good.assigned) == (None, {"t": (0,)})
+
+
+def test_bytes_that_are_no_assignment_are_a_problem() -> None:
+    found = told(saved(1, member("A", b"\x00\x00\xff")))
+
+    (one,) = found.generations[0].members
+    assert one.problem is not None
+    assert one.problem.startswith("assignment")
+    assert one.topics == ("t",)
+
+
+def test_a_member_that_was_left_out_has_nothing_and_no_problem() -> None:
+    (one,) = told(saved(1, member("A"))).generations[0].members
+
+    assert (one.assigned, one.problem) == ({}, None)
+
+
+def test_sticky_members_say_what_they_own_in_java_and_in_kafka_python() -> None:
+    owned = userdata.encode_sticky(Partitions.of({"t": [2, 1]}), 4)
+    found = told(
+        saved(
+            5,
+            member("java", user_data=owned),
+            member("python", user_data=b"\x00\x01" + owned),
+            member("rubbish", user_data=b"\xff\xff\xff\xff\xff"),
+            strategy="sticky",
+        )
+    )
+
+    java, python, rubbish = found.generations[0].members
+    assert (java.owned, java.owned_generation) == ({"t": (1, 2)}, 4)
+    assert (python.owned, python.owned_generation) == ({"t": (1, 2)}, 4)
+    assert python.library == "kafka-python"
+    assert rubbish.owned == {}
+    assert rubbish.problem is not None
+
+
+def test_other_kinds_of_groups_are_kept_without_reading_their_bytes() -> None:
+    worker = member("worker", b"\x01\x02", told=b"\x00\x01garbage")
+    found = told(saved(1, worker, strategy="sessioned", protocol_type="connect"))
+
+    (one,) = found.generations
+    assert (one.protocol_type, one.strategy) == ("connect", "sessioned")
+    assert one.members[0].problem is None
+    assert one.members[0].session_timeout == 45_000
+    assert found.ownership == []
+    assert len(steps(found.generations)) == 1
+
+
+@given(
+    told_bytes=st.binary(max_size=60),
+    given_bytes=st.binary(max_size=60),
+    user_data=st.binary(max_size=40),
+    strategy=st.sampled_from(["range", "sticky", "cooperative-sticky", "stream", "x"]),
+)
+def test_no_bytes_stop_the_reading(
+    told_bytes: bytes, given_bytes: bytes, user_data: bytes, strategy: str
+) -> None:
+    found = told(
+        saved(1, member("A", told=told_bytes), member("B", given_bytes), strategy=strategy),
+        saved(2, member("A", user_data=user_data), strategy=strategy),
+    )
+
+    assert [len(one.members) for one in found.generations] == [2, 1]
+
+
+@given(
+    entries=st.lists(entries, max_size=12),
+    apart=st.sampled_from([1, 2]),
+)
+def test_no_entries_stop_the_reading(entries: list[Entry], apart: int) -> None:
+    found = told(*entries, apart=apart)
+
+    lives = [one.life for one in found.generations]
+    ends = [(step.after.life, step.after.generation) for step in steps(found.generations)]
+    assert lives == sorted(lives)
+    assert len(ends) == len(set(ends))
+    assert all(row.until is None or row.since < row.until for row in found.ownership)

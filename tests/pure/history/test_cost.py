@@ -1,0 +1,177 @@
+"""What a rebalance cost, counted on cases that a person can check."""
+
+from __future__ import annotations
+
+import pytest
+
+from rota.replay.cost import cost, protocol
+from rota.replay.fact import Cost, Kind
+from rota.replay.step import steps
+from tests.pure.history.tale import generation, member, step
+
+
+def range_of(low: int, high: int) -> dict[str, tuple[int, ...]]:
+    return {"t": tuple(range(low, high))}
+
+
+def test_a_member_joins_a_range_group() -> None:
+    before = generation(1, [member("a", range_of(0, 6)), member("b", range_of(6, 12))])
+    after = generation(
+        2,
+        [member("a", range_of(0, 4)), member("b", range_of(4, 8)), member("c", range_of(8, 12))],
+    )
+    # b gives four to c and takes two of a: six moved, four had to
+    assert cost(step(before, after)) == Cost(
+        moved=6, moved_min=4, orphaned=0, stopped=12, idle_members=0, most=4, least=4
+    )
+    assert protocol(step(before, after)) == "eager"
+
+
+def test_what_a_gone_member_had_is_orphaned_and_neither_moved_nor_stopped() -> None:
+    before = generation(1, [member("a", range_of(0, 6)), member("b", range_of(6, 12))])
+    after = generation(2, [member("a", range_of(0, 12))])
+    assert cost(step(before, after)) == Cost(
+        moved=0, moved_min=0, orphaned=6, stopped=6, idle_members=0, most=12, least=12
+    )
+
+
+def test_the_first_generation_costs_nothing() -> None:
+    found = cost(step(None, generation(1, [member("a", range_of(0, 2)), member("b")])))
+    assert found == Cost(
+        moved=0, moved_min=0, orphaned=0, stopped=0, idle_members=1, most=2, least=0
+    )
+
+
+def test_an_empty_group_has_nobody_idle() -> None:
+    found = cost(step(generation(1, [member("a", range_of(0, 2))]), generation(2, [])))
+    assert found == Cost(
+        moved=0, moved_min=0, orphaned=2, stopped=0, idle_members=0, most=0, least=0
+    )
+
+
+def test_a_static_member_is_known_by_its_static_id() -> None:
+    before = generation(1, [member("s!old", range_of(0, 6)), member("b", range_of(6, 12))])
+    after = generation(2, [member("s!new", range_of(0, 6)), member("b", range_of(6, 12))])
+    assert cost(step(before, after)).orphaned == 0
+    assert cost(step(before, after)).moved == 0
+
+
+def test_what_a_member_no_longer_wants_does_not_move_but_is_given_up() -> None:
+    topics = ("t", "u")
+    before = generation(
+        1,
+        [member("a", {"t": (0,)}, topics=topics), member("b", {"u": (0,)}, topics=topics)],
+        strategy="cooperative-sticky",
+    )
+    after = generation(
+        2,
+        [
+            member("a", {"u": (0,)}, topics=("u",)),
+            member("b", {"t": (0,)}, topics=topics, owned={"u": (0,)}, owned_generation=1),
+        ],
+        strategy="cooperative-sticky",
+    )
+    found = cost(step(before, after))
+    # t-0 of a, which has left the topic, and u-0 of b
+    assert (found.moved, found.stopped) == (1, 2)
+
+
+def test_both_rounds_of_a_cooperative_rebalance_are_counted_once() -> None:
+    name = "cooperative-sticky"
+    before = generation(1, [member("a", range_of(0, 4))], name)
+    first = generation(
+        2,
+        [member("a", range_of(0, 2), owned=range_of(0, 4), owned_generation=1), member("b")],
+        name,
+    )
+    second = generation(
+        3,
+        [
+            member("a", range_of(0, 2), owned=range_of(0, 2), owned_generation=2),
+            member("b", range_of(2, 4), owned_generation=2),
+        ],
+        name,
+    )
+    taken = step(before, first, second)
+    assert cost(taken) == Cost(
+        moved=2, moved_min=2, orphaned=0, stopped=2, idle_members=0, most=2, least=2
+    )
+    assert protocol(taken) == "cooperative"
+
+
+def test_what_is_taken_and_not_yet_given_has_moved() -> None:
+    """Whoever gets it: the evidence ends between the two rounds."""
+    before = generation(1, [member("a", range_of(0, 4))], "cooperative-sticky")
+    first = generation(
+        2,
+        [member("a", range_of(0, 2), owned=range_of(0, 4), owned_generation=1), member("b")],
+        "cooperative-sticky",
+    )
+    found = cost(step(before, first))
+    assert (found.moved, found.moved_min, found.stopped) == (2, 2, 2)
+
+
+def test_a_deleted_topic_has_not_moved() -> None:
+    """The next generation, to which its owner comes without it, does not give it out either."""
+    topics = ("t", "u")
+    had, kept = {"t": (0,), "u": (0,)}, {"t": (0,)}
+    other = member("b", {"t": (1,)}, topics=topics, owned={"t": (1,)}, owned_generation=1)
+    told = [
+        generation(number, [member("a", given, topics=topics, owned=owned), other], name)
+        for name in ["cooperative-sticky"]
+        for number, owned, given in [(1, had, had), (2, had, kept), (3, kept, kept)]
+    ]
+    first, second, third = map(cost, steps(told))
+    assert (first.moved, second.moved, third.moved) == (0, 0, 0)
+    assert (second.moved_min, second.stopped) == (0, 1)
+    # as long as nothing has followed, it may be on its way
+    assert cost(steps(told[:2])[-1]).moved == 1
+
+
+@pytest.mark.parametrize(("told", "stopped"), [(1, 4), (None, 2)])
+def test_a_cooperative_strategy_beside_an_eager_one_stops_everything(
+    told: int | None, stopped: int
+) -> None:
+    """A member that says it owns nothing in the generation in which it did has given it up; a
+    static one that is down says nothing at all.
+    """
+    before = generation(1, [member("s!a", range_of(0, 4))], "cooperative-sticky")
+    after = generation(
+        2,
+        [member("s!a", range_of(0, 2), owned_generation=told), member("b", range_of(2, 4))],
+        "cooperative-sticky",
+    )
+    assert cost(step(before, after)).stopped == stopped
+    assert protocol(step(before, after)) == ("eager" if told else "cooperative")
+
+
+def test_a_consumer_group_stops_only_what_changes_hands() -> None:
+    fields = {"kind": Kind.CONSUMER}
+    before = generation(2, [member("a", range_of(0, 4))], "uniform", **fields)
+    after = generation(
+        3, [member("a", range_of(0, 2)), member("b", range_of(2, 4))], "uniform", **fields
+    )
+    assert cost(step(before, after)).stopped == 2
+    assert protocol(step(before, after)) == "consumer"
+
+
+def test_the_fewest_moves_heed_subscriptions() -> None:
+    before = generation(
+        1,
+        [
+            member("a", {"t": (0, 1), "u": (0, 1)}, topics=("t", "u")),
+            member("b", {"t": (2, 3)}, topics=("t",)),
+        ],
+        "sticky",
+    )
+    after = generation(
+        2,
+        [
+            member("a", {"u": (0, 1)}, topics=("t", "u")),
+            member("b", {"t": (0, 1)}, topics=("t",)),
+            member("c", {"t": (2, 3)}, topics=("t",)),
+        ],
+        "sticky",
+    )
+    found = cost(step(before, after))
+    assert (found.moved, found.moved_min) == (4, 2)

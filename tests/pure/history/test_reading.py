@@ -1,0 +1,38 @@
+"""A journal read piece by piece says the same as one read at once."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+import pytest
+
+from rota.pipeline import generation
+from rota.replay.timeline import Reading
+from tests.pure.history import capture
+
+GROUPS = sorted(capture.written())
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_what_is_told_on_the_way_and_at_the_end_is_all(group: str) -> None:
+    reading = Reading(group, capture.topic_names())
+    generations, ownership = [], []
+    for each in reading.generations(capture.written()[group]):
+        generations.append(each)
+        ownership += reading.over()
+    ownership += reading.rest()
+    at_once = capture.timelines()[group]
+    assert generations == at_once.generations
+    order = attrgetter("topic", "partition", "since", "member_id")
+    assert sorted(ownership, key=order) == at_once.ownership
+    assert reading.window == at_once.window
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_rows_are_read_as_what_was_written(group: str) -> None:
+    made = capture.timelines()[group].generations
+    rows = generation.rows(made)
+    assert generation.Reader().read(rows) == made
+    reader = generation.Reader()  # a piece may be a part of a larger one
+    pieces = [reader.read(rows.slice(first, 2)) for first in range(0, len(made), 2)]
+    assert [each for piece in pieces for each in piece] == made

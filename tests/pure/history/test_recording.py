@@ -1,0 +1,71 @@
+"""Causes on a journal that nobody tuned for: other groups, sizes, clients and timings."""
+
+from __future__ import annotations
+
+import pytest
+
+from rota.replay.cause import explain
+from rota.replay.fact import Cause, Evidence, Kind, LogLine
+from rota.replay.serverlog import Passed
+from tests.pure.history import recording
+
+GROUPS = sorted(recording.causes())
+WITHOUT_REASON = {("b-python", Cause.SLOW_POLL), ("b-pycoop", Cause.SLOW_POLL)}
+"""kafka-python does not say why it leaves, so its broker's log does not tell these from a close."""
+
+
+def test_every_group_is_there() -> None:
+    assert set(recording.rebalances()) == set(GROUPS)
+    assert len(GROUPS) == 16
+
+
+def test_the_broker_s_lines_are_all_understood() -> None:
+    assert Passed.STRANGE not in recording.log()
+    assert sum(isinstance(line, LogLine) for line in recording.log()) > 300
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_rebalance_is_found_and_none_is_invented(group: str) -> None:
+    found = recording.rebalances()[group]
+    assert len(found) == len(recording.causes()[group])
+    if found[0].after.kind is Kind.CLASSIC:
+        said = (line for line in recording.lines(group) if line.what in ("assigned", "emptied"))
+        rounds = [one.generation for step in found for one in step.rounds]
+        assert rounds == [line.generation for line in said]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_log_states_every_cause(group: str) -> None:
+    found = [
+        explain(step, recording.commits(group), recording.lines(group))
+        for step in recording.rebalances()[group]
+    ]
+    real = recording.causes()[group]
+    assert all(one.evidence is Evidence.STATED for one in found)
+    told = [Cause.UNKNOWN if (group, cause) in WITHOUT_REASON else cause for cause in real]
+    assert [one.cause for one in found] == told
+    likely = [one.likely for one in found if one.cause is Cause.UNKNOWN]
+    assert set(likely) <= {Cause.SLOW_POLL}
+
+
+@pytest.mark.parametrize(
+    ("group", "committed"),
+    [(group, committed) for group in GROUPS for committed in (False, True)],
+)
+def test_without_the_log_a_cause_is_right_or_unknown(group: str, committed: bool) -> None:
+    commits = recording.commits(group) if committed else {}
+    real = recording.causes()[group]
+    for step, cause in zip(recording.rebalances()[group], real, strict=True):
+        found = explain(step, commits)
+        assert found.evidence is Evidence.INFERRED
+        assert found.cause in (Cause.UNKNOWN, cause), (step.after.generation, found)
+
+
+def test_much_is_known_without_the_log() -> None:
+    found = [
+        explain(step, recording.commits(group)).cause
+        for group in GROUPS
+        for step in recording.rebalances()[group]
+    ]
+    known = sum(cause is not Cause.UNKNOWN for cause in found)
+    assert known > len(found) // 2

@@ -1,0 +1,66 @@
+"""Who went and came back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rota.replay.fact import Cause
+from rota.replay.restart import Restart, events, restarts
+from rota.replay.step import steps
+from tests.pure.history.tale import Tale
+
+
+def found(tale: Tale, silent: tuple[int, ...] = ()) -> list[Restart]:
+    causes = {(0, number): Cause.SILENT for number in silent}
+    return restarts(events(tale.told, tale.steps), causes)
+
+
+def pairs(tale: Tale) -> list[tuple[str, str, int]]:
+    return [(one.gone, one.back, one.away) for one in found(tale)]
+
+
+def test_by_client_id_and_host() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "b").at(30, "a#2", "b")
+    assert pairs(tale) == [("a", "a#2", 20_000)]
+
+
+def test_within_one_rebalance() -> None:
+    assert pairs(Tale().at(0, "a", "b").at(10, "a#2", "b")) == [("a", "a#2", 0)]
+
+
+def test_a_name_that_others_have_too_says_nothing() -> None:
+    tale = Tale().at(0, "a", "a#2", "a#3").at(10, "a#3").at(30, "a#3", "a#4")
+    assert pairs(tale) == []
+
+
+def test_a_static_id_counts_even_where_the_client_id_changed() -> None:
+    tale = Tale().at(0, "s!a", "b").at(60, "b").at(70, "b", "s!z")
+    # it was silent for its session timeout before it was missed
+    assert pairs(tale) == [("s!a", "s!z", 55_000)]
+
+
+def test_a_silent_member_was_gone_a_session_timeout_earlier() -> None:
+    tale = Tale().at(0, "a", "b").at(60, "b").at(70, "a#2", "b")
+    assert [one.away for one in found(tale, silent=(2,))] == [55_000]
+
+
+def test_half_an_hour_is_too_long() -> None:
+    assert pairs(Tale().at(0, "a", "b").at(10, "b").at(1_900, "a#2", "b")) == []
+
+
+def test_strangers_one_after_the_other_are_a_rolling_deploy() -> None:
+    tale = Tale().at(0, "a", "b", "c").at(10, "b", "c").at(15, "b", "c", "x").at(60, "c", "x")
+    tale.at(65, "c", "x", "y")
+    assert pairs(tale) == [("a", "x", 5_000), ("b", "y", 5_000)]
+    assert not any(one.named for one in found(tale))
+
+
+def test_one_that_goes_and_another_that_comes_are_no_deploy() -> None:
+    assert pairs(Tale().at(0, "a", "b", "c").at(10, "b", "c").at(15, "b", "c", "x")) == []
+
+
+def test_lives_do_not_mix() -> None:
+    first = Tale().at(0, "a", "b").at(10, "b")
+    second = replace(Tale().at(20, "a#2").told[0], life=1, offset=9)
+    told = [*first.told, second]
+    assert restarts(events(told, steps(told)), {}) == []

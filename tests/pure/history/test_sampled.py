@@ -1,0 +1,333 @@
+"""What samples of a group tell, against what its journal says."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rota
+from rota.model.offset import OffsetAndMetadata
+from rota.model.topic import TopicPartition
+from rota.replay.cause import explain
+from rota.replay.cost import cost
+from rota.replay.fact import (
+    Cause,
+    Evidence,
+    Generation,
+    GenerationMember,
+    Kind,
+    LogLine,
+    Mark,
+    Ownership,
+    Step,
+    Written,
+)
+from rota.replay.policy import parse
+from rota.replay.sample import DEAD, Look, Sample, Seen, Watch
+from rota.replay.sampled import SampleReading
+from rota.replay.step import steps
+from rota.replay.timeline import Timeline, read
+from rota.replay.whatif import Again
+from rota.sim.trace import What
+from tests.pure.history.tale import member
+from tests.pure.simulation.days import day
+
+A, B, C = (member(name) for name in "abc")
+
+
+def sample(*members: GenerationMember, state: str = "", at: int = 0, **fields: object) -> Sample:
+    given = {"kind": Kind.CLASSIC, "protocol_type": "consumer", "strategy": "range", **fields}
+    state = state or ("Stable" if members else "Empty")
+    return Sample(group="g", at=at, state=state, members=members, **given)  # type: ignore[arg-type]
+
+
+def consumers(epoch: int, *members: GenerationMember, state: str = "") -> Sample:
+    return sample(*members, state=state, kind=Kind.CONSUMER, epoch=epoch, strategy="uniform")
+
+
+def having(who: GenerationMember, *partitions: int) -> GenerationMember:
+    return replace(who, assigned={"t": partitions})
+
+
+def looked(*samples: Sample | None, first: int = 0) -> list[Sample]:
+    """Seen one after the other, ten seconds apart; None: the group is not there."""
+    watch = Watch()
+    return [
+        each
+        for number, one in enumerate(samples, first)
+        for each in watch.see(look(number, one)).samples
+    ]
+
+
+def look(number: int, one: Sample | None) -> Look:
+    groups = {} if one is None else {one.group: one}
+    return Look(begun=10_000 * number, at=10_000 * number + 5, groups=groups)
+
+
+def read_samples(samples: Iterable[Sample]) -> tuple[list[Generation], list[Ownership]]:
+    reading = SampleReading("g")
+    made = list(reading.generations(samples))
+    return made, reading.rest()
+
+
+def marks(*samples: Sample | None) -> list[tuple[Mark, int, int]]:
+    """What is made of them: mark, life, number."""
+    made, _ = read_samples(looked(*samples))
+    return [(one.mark, one.life, one.generation) for one in made]
+
+
+FOUND, SETTLED, EMPTIED = Mark.FOUND, Mark.SETTLED, Mark.EMPTIED
+
+
+def test_what_is_there_first_is_no_rebalance() -> None:
+    made, _ = read_samples(looked(sample(A), sample(A)))
+    assert [(one.mark, one.sampled, one.not_before) for one in made] == [(FOUND, True, None)]
+    assert steps(made) == []
+
+
+def test_a_change_is_a_rebalance_between_two_samples() -> None:
+    made, _ = read_samples(looked(sample(A), sample(A), sample(A, B)))
+    (step,) = steps(made)
+    assert (step.before, step.after) == (made[0], made[1])
+    assert (step.after.not_before, step.after.at) == (10_000, 20_005)
+    why = explain(step, {})
+    assert (why.cause, why.likely, why.evidence) == (Cause.UNKNOWN, Cause.JOINED, Evidence.SAMPLED)
+    assert (why.earliest_start, why.latest_start) == (10_000, 20_005)
+
+
+def test_lines_are_not_found_by_numbers_that_were_counted_here() -> None:
+    made, _ = read_samples(looked(sample(A), sample(A, B)))
+    (step,) = steps(made)
+    line = LogLine(at=10_000, group="g", what="preparing", generation=0, text="", reason="r")
+    assert explain(step, {}, [line]).evidence is Evidence.SAMPLED
+
+
+def test_a_new_group_began_from_nothing() -> None:
+    assert marks(None, sample(A)) == [(SETTLED, 0, 1)]
+    (step,) = steps(read_samples(looked(None, sample(A)))[0])
+    assert explain(step, {}).cause is Cause.JOINED
+
+
+def test_the_last_one_goes_and_somebody_comes() -> None:
+    assert marks(sample(A), sample(), sample(B)) == [
+        (FOUND, 0, 0),
+        (EMPTIED, 0, 1),
+        (SETTLED, 0, 2),
+    ]
+
+
+def test_a_group_is_deleted_and_made_again() -> None:
+    assert marks(sample(A), None, sample(A)) == [
+        (FOUND, 0, 0),
+        (Mark.FORGOTTEN, 0, 0),
+        (SETTLED, 1, 1),
+    ]
+
+
+def test_a_rebalance_that_was_seen_under_way_is_one_though_nothing_differs() -> None:
+    assert marks(sample(A), sample(A, state="PreparingRebalance"), sample(A)) == [
+        (FOUND, 0, 0),
+        (SETTLED, 0, 1),
+    ]
+    made, _ = read_samples(
+        looked(sample(A), sample(A), sample(A, state="CompletingRebalance"), sample(A))
+    )
+    assert made[-1].not_before == 10_000
+
+
+def test_who_joined_again_says_something_else_of_itself() -> None:
+    again = replace(A, owned={"t": (0,)}, owned_generation=7)
+    assert marks(sample(A), sample(again)) == [(FOUND, 0, 0), (SETTLED, 0, 1)]
+
+
+def test_a_rebalance_under_way_at_first_does_not_tell_what_was_before() -> None:
+    assert marks(sample(A, state="PreparingRebalance"), sample(A)) == [(FOUND, 0, 0)]
+
+
+def test_a_static_member_that_is_back_may_be_without_a_rebalance() -> None:
+    old, new = having(member("s!pod"), 0), having(replace(member("s!pod"), member_id="x"), 0)
+    assert marks(sample(old), sample(new)) == [(FOUND, 0, 0), (Mark.REPLACED, 0, 0)]
+    moved = having(new, 1)
+    assert marks(sample(old), sample(moved)) == [(FOUND, 0, 0), (SETTLED, 0, 1)]
+
+
+def test_epochs_tell_how_many_changes_were_not_seen() -> None:
+    made, _ = read_samples(looked(consumers(5, A), consumers(8, A, B)))
+    (step,) = steps(made)
+    assert (step.from_generation, step.after.generation, step.unseen) == (5, 8, 2)
+    assert explain(step, {}).earliest_start == 0
+
+
+def test_a_target_is_waited_for() -> None:
+    late = consumers(6, A, B, state="Assigning")
+    assert marks(consumers(5, A), late, consumers(6, A, B)) == [(FOUND, 0, 5), (SETTLED, 0, 6)]
+
+
+def test_epochs_that_fall_are_of_a_new_group() -> None:
+    assert marks(consumers(9, A), consumers(1, A)) == [(FOUND, 0, 9), (SETTLED, 1, 1)]
+
+
+def test_a_group_of_the_other_kind_begins_anew() -> None:
+    assert marks(sample(A), consumers(3, A), consumers(4, A, B)) == [
+        (FOUND, 0, 0),
+        (FOUND, 1, 3),
+        (SETTLED, 1, 4),
+    ]
+
+
+def test_members_of_a_consumer_group_own_what_they_have_and_not_their_targets() -> None:
+    on_its_way = replace(A, owned={"t": (0, 1)}, assigned={"t": (0,)})
+    there = replace(A, owned={"t": (0,)}, assigned={"t": (0,)})
+    _, owned = read_samples(looked(consumers(5, on_its_way), consumers(5, there)))
+    assert [(one.partition, one.since, one.until) for one in owned] == [
+        (0, 5, None),
+        (1, 5, 10_005),
+    ]
+
+
+def test_who_did_not_answer_is_not_gone() -> None:
+    watch = Watch()
+    watch.see(look(0, sample(A)))
+    silent = Look(begun=10_000, at=10_005, groups={}, silent={"g"})
+    partial = Look(begun=20_000, at=20_005, groups={}, complete=False)
+    assert watch.see(silent).samples == watch.see(partial).samples == []
+    (after,) = watch.see(look(3, sample(A, B))).samples
+    assert after.not_before == 0
+    (gone,) = watch.see(look(4, None)).samples
+    assert (gone.state, gone.not_before) == (DEAD, 30_000)
+
+
+def test_who_answers_late_is_not_new() -> None:
+    watch = Watch()
+    watch.see(Look(begun=0, at=5, groups={}, silent={"g"}))
+    (first,) = watch.see(look(1, sample(A))).samples
+    assert first.not_before is None
+
+
+PLACE = TopicPartition("t", 0)
+
+
+def committed(*offsets: int | None) -> list[tuple[int | None, int, int | None]]:
+    """What is seen of these commits: offset, time, not before; None: there is none."""
+    watch, seen = Watch(), []
+    for number, offset in enumerate(offsets):
+        one = look(number, sample(A))
+        told = {} if offset is None else {PLACE: OffsetAndMetadata(offset)}
+        seen += watch.see(replace(one, offsets={"g": told})).commits
+    return [
+        (None if each.committed is None else each.committed.offset, each.at, each.not_before)
+        for each in seen
+    ]
+
+
+def test_a_commit_is_seen_where_the_offset_is_another() -> None:
+    assert committed(5, 5, 7, None) == [(5, 5, None), (7, 20_005, 10_000), (None, 30_005, 20_000)]
+
+
+def test_offsets_go_with_their_group() -> None:
+    watch = Watch()
+    watch.see(replace(look(0, sample(A)), offsets={"g": {PLACE: OffsetAndMetadata(1)}}))
+    (gone,) = watch.see(look(1, None)).commits
+    assert (gone.committed, gone.not_before) == (None, 0)
+
+
+def test_other_policies_begin_from_what_was_found() -> None:
+    """Not from nothing: they would move nothing at the first rebalance that was seen."""
+    four = having(A, 0, 1, 2, 3)
+    two = (having(A, 0, 1), having(B, 2, 3))
+    made, _ = read_samples(looked(sample(four), sample(*two)))
+    rows = Again(made, steps(made)).under([parse("cooperative-sticky"), parse("range, static 5m")])
+    assert [(row.to_generation, row.happens, row.moved, row.stopped) for row in rows] == [
+        (1, True, 2, 2),
+        (1, True, 2, 4),
+    ]
+
+
+@cache
+def played(seed: int) -> tuple[str, Timeline]:
+    simulation = rota.simulate(day(seed), seed=seed)
+    saved = (record for record in simulation.trace if record.what is What.JOURNAL)
+    records = [Written(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
+    group = simulation.scenario.group
+    return group, read(group, records, {})
+
+
+def seen_at(timeline: Timeline, time: int) -> Sample | None:
+    """What an answer would be; None: the group is not there."""
+    made = timeline.generations
+    place = bisect_right([one.at for one in made], time)
+    if not place or made[place - 1].mark is Mark.FORGOTTEN:
+        return None
+    one = made[place - 1]
+    return Sample(
+        group=one.group,
+        at=0,
+        kind=one.kind,
+        state="Stable" if one.members else "Empty",
+        protocol_type=one.protocol_type,
+        strategy=one.strategy,
+        members=one.members,
+    )
+
+
+def owners(owned: Iterable[Ownership], time: int) -> dict[tuple[str, int], str]:
+    return {
+        (one.topic, one.partition): one.member_id
+        for one in owned
+        if one.since <= time and (one.until is None or time < one.until)
+    }
+
+
+def same_people(one: Sequence[GenerationMember], other: Sequence[GenerationMember]) -> bool:
+    return [(each.member_id, each.assigned) for each in one] == [
+        (each.member_id, each.assigned) for each in other
+    ]
+
+
+def is_step_of(step: Step, history: Sequence[Generation]) -> bool:
+    """Whether the journal has the generations it leads from and to, with one between or at it."""
+    ends = [
+        place for place, one in enumerate(history) if same_people(one.members, step.after.members)
+    ]
+    before = () if step.before is None else step.before.members
+    begins = [place for place, one in enumerate(history) if same_people(one.members, before)]
+    return any(begin < end for begin in begins or [-1] for end in ends)
+
+
+@given(st.integers(0, 40), st.lists(st.integers(1, 400), min_size=2, max_size=60), st.data())
+def test_samples_agree_with_the_journal(seed: int, pauses: list[int], data: st.DataObject) -> None:
+    group, timeline = played(seed)
+    if not timeline.generations:
+        return
+    at = timeline.generations[0].at + data.draw(st.integers(-30_000, 600_000))
+    times = [at := at + 1_000 * pause for pause in pauses]
+    watch = Watch()
+    samples = []
+    for time in times:
+        found = seen_at(timeline, time)
+        groups = {} if found is None else {group: found}
+        samples += watch.see(Look(begun=time, at=time, groups=groups)).samples
+    made, owned = read_samples(samples)
+    for time in times:
+        assert owners(owned, time) == owners(timeline.ownership, time)
+    history = timeline.generations
+    taken = steps(made)
+    assert len(taken) <= len(steps(history))
+    for step in taken:
+        assert is_step_of(step, history)
+        assert step.after.sampled
+        cost(step)
+    numbers = [(one.life, one.generation) for one in made if one.mark in {SETTLED, EMPTIED}]
+    assert all(first < second for first, second in pairwise(numbers))
+
+
+def test_nothing_new_is_nothing_seen() -> None:
+    watch = Watch()
+    watch.see(look(0, sample(A)))
+    assert watch.see(look(1, sample(A))) == Seen([], [])

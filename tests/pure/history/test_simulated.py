@@ -1,0 +1,158 @@
+"""The timeline of simulated groups against what the simulator knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rota
+from rota.group.event import Happened
+from rota.member.event import Call
+from rota.replay.fact import Mark, Written
+from rota.replay.timeline import Timeline, read, steps
+from rota.sim.result import Simulation
+from rota.sim.trace import What
+from tests.pure.simulation.days import day
+
+FOLLOW_UP = "partitions were taken away"
+"""How a member says that it joins for the next round of a cooperative rebalance."""
+SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
+
+
+def _played(seed: int) -> tuple[Simulation, Timeline]:
+    simulation = rota.simulate(day(seed), seed=seed)
+    saved = (record for record in simulation.trace if record.what is What.JOURNAL)
+    records = [Written(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
+    return simulation, read(simulation.scenario.group, records, {})
+
+
+def _called(simulation: Simulation) -> list[tuple[int, ...]]:
+    """Generations by the call to join that they came of; a follow-up with what it follows."""
+    found: list[tuple[int, ...]] = []
+    reason = ""
+    for record in simulation.trace:
+        if record.what is not What.NOTE:
+            continue
+        assert isinstance(record.detail, tuple)
+        what, generation, text = record.detail
+        if what == Happened.PREPARING.value:
+            reason = reason or text
+        elif what in {Happened.STABLE.value, Happened.EMPTIED.value}:
+            if what == Happened.STABLE.value and FOLLOW_UP in reason:
+                found[-1] += (generation,)
+            else:
+                found.append((generation,))
+            reason = ""
+    return found
+
+
+def _is_refined(coarse: Iterable[tuple[int, ...]], fine: Iterable[tuple[int, ...]]) -> bool:
+    """Both have the same numbers in the same order, and what is together in fine is in coarse."""
+    coarse, fine = list(coarse), list(fine)
+    place = {number: position for position, some in enumerate(coarse) for number in some}
+    same = [one for some in coarse for one in some] == [one for some in fine for one in some]
+    return same and all(len({place[number] for number in some}) <= 1 for some in fine)
+
+
+def _check_steps(simulation: Simulation, timeline: Timeline) -> None:
+    found = steps(timeline.generations)
+    rounds = [tuple(one.generation for one in step.rounds) for step in found]
+    settled = [
+        tuple(one.generation for one in step.rounds if one.mark is Mark.SETTLED) for step in found
+    ]
+
+    # the coordinator's calls cannot tell of members that had to join again but were not the first;
+    # the simulator also joins rebalances where a member had not yet heard of the one before
+    assert _is_refined(rounds, _called(simulation))
+    assert _is_refined([one.generations for one in simulation.rebalances], settled)
+
+
+def _check_owners(simulation: Simulation, timeline: Timeline) -> None:
+    identity: dict[str, str] = {}
+    for record in simulation.trace:
+        if record.what is What.IDENTITY:
+            identity[record.who] = str(record.detail)
+        elif record.what is What.LISTENER:
+            assert isinstance(record.detail, tuple)
+            call, partitions = record.detail
+            for partition in partitions if call == Call.ASSIGNED.value else ():
+                owners = [
+                    row.member_id
+                    for row in timeline.ownership
+                    if (row.topic, row.partition) == tuple(partition)
+                    and row.since <= record.at
+                    and (row.until is None or record.at < row.until)
+                ]
+                assert owners == [identity[record.who]]
+
+
+@settings(max_examples=12)
+@given(seed=SEEDS)
+def test_every_rebalance_is_found_none_invented_and_owners_are_right(seed: int) -> None:
+    simulation, timeline = _played(seed)
+
+    _check_steps(simulation, timeline)
+    _check_owners(simulation, timeline)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(1_000))
+def test_many_days(seed: int) -> None:
+    simulation, timeline = _played(seed)
+
+    _check_steps(simulation, timeline)
+    _check_owners(simulation, timeline)
+
+
+QUIET = """
+duration = "40m"
+strategy = "{strategy}"
+
+[topics]
+a = 7
+b = 5
+
+[[members]]
+name = "m"
+count = 3
+
+[[events]]
+at = "5m"
+join = "m-3"
+
+[[events]]
+at = "10m"
+leave = "m-1"
+
+[[events]]
+at = "15m"
+crash = "m-0"
+
+[[events]]
+at = "20m"
+restart = "m-2"
+down = "2s"
+
+[[events]]
+at = "30m"
+leave = "m"
+"""
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+def test_where_nothing_overlaps_steps_are_the_rebalances(strategy: str) -> None:
+    simulation = rota.simulate(QUIET.format(strategy=strategy))
+    saved = [one for one in simulation.trace if one.what is What.JOURNAL]
+    records = [Written(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
+    found = steps(read(simulation.scenario.group, records, {}).generations)
+
+    assert [len(step.after.members) for step in found] == [
+        one.members for one in simulation.rebalances
+    ]
+    assert [tuple(one.generation for one in step.rounds if one.members) for step in found] == [
+        one.generations for one in simulation.rebalances
+    ]
+    assert found[-1].after.mark is Mark.EMPTIED

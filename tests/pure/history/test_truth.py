@@ -1,0 +1,150 @@
+"""Histories of simulated groups: what is read out of the journal is what truly happened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rota.model.topic import TopicPartition
+from rota.replay.cause import explain
+from rota.replay.cost import cost
+from rota.replay.fact import Cause, Evidence, Generation, LogLine, Mark, Step
+from rota.replay.reproduction import reproduce
+from rota.replay.step import steps
+from rota.replay.timeline import Timeline, read
+from rota.replay.window import complete_from
+from rota.sim.chance import Chance
+from tests.pure.history.history import history
+from tests.pure.history.test_compaction import compacted
+from tests.support.truth import Truth, commits_of, played
+
+SHORT = 30
+LONG = 600
+HARD = (700_012, 700_028, 700_040, 700_092, 700_277)
+"""Rounds that end with the group or with the evidence, and logs of which little is left."""
+CUTS = 4
+"""How often each history is compacted."""
+
+
+def check(seed: int) -> None:
+    """All that is held to the truth, of one seed."""
+    truth = played(history(seed), seed)
+    generations = read(truth.group, truth.records, {}).generations
+    found = steps(generations)
+    check_owners(truth, generations)
+    check_rebalances(truth, found)
+    chance = Chance(seed, 6)
+    for _ in range(CUTS):
+        check_compaction(truth, generations, chance)
+    assert reproduce(found, {}).exact
+
+
+def check_rebalances(truth: Truth, found: list[Step]) -> None:
+    shapes = [(one.from_generation, tuple(g.generation for g in one.rounds)) for one in found]
+    happened = [one for one in truth.rebalances if one.generations]
+    assert shapes == [one.shape for one in happened], "rebalances"
+    for step, real in zip(found, happened, strict=True):
+        where = f"{real.shape} of {sorted(real.causes)}"
+        assert (step.after.mark is Mark.EMPTIED) == real.emptied, where
+        inferred = explain(step, truth.commits)
+        assert inferred.evidence is Evidence.INFERRED
+        assert inferred.cause in {Cause.UNKNOWN, *real.causes}, f"{where}: {inferred}"
+        stated = explain(step, truth.commits, truth.lines)
+        assert stated.evidence is Evidence.STATED, where
+        assert stated.cause in real.causes, f"{where}: {stated}"
+        assert stated.started_at is not None
+        doubtful = explain(step, truth.commits, unsaid(truth.lines))
+        assert doubtful.cause in {Cause.UNKNOWN, *real.causes}, f"{where}: {doubtful}"
+        assert cost(step).moved == real.moved, where
+        if inferred.earliest_start is not None:
+            assert inferred.earliest_start <= real.start, f"{where}: {inferred}"
+        assert inferred.latest_start is not None
+        assert real.start <= inferred.latest_start, f"{where}: {inferred}"
+
+
+def unsaid(lines: list[LogLine]) -> list[LogLine]:
+    """The same log of clients that do not say why they leave: there commits have to tell."""
+    return [replace(one, client_reason=None) if one.what == "left" else one for one in lines]
+
+
+def check_compaction(truth: Truth, generations: list[Generation], chance: Chance) -> None:
+    """A cleaner has been at the log up to some record, groups' entries and commits alike.
+
+    What is left says the same of all that it covers, from the state that it begins with on: the
+    same generations, the same rebalances at the same cost. Commits are complete only from
+    ``complete_from`` on. Rebalances that began from a generation after that are explained as ever;
+    of those before, a cause for which the evidence is gone is unknown, and no other is told.
+    """
+    until = chance.between(0, len(truth.records))
+    left = compacted(truth.records, until, tombstones=chance.happens(0.5))
+    found = read(truth.group, left, {})
+    assert found.window is not None or not found.generations
+    if found.window is None:
+        return
+    first = check_generations(found, generations)
+    commits = commits_of(left)
+    complete = complete_from(np.array([one.offset for one in left]))
+    whole = {one.after.offset: one for one in steps(generations)}
+    for step in steps(found.generations):
+        if step.rounds[0].offset == first or not step.known_before:
+            continue
+        same = whole[step.after.offset]
+        assert cost(step) == cost(same)
+        for lines in ([], truth.lines, unsaid(truth.lines)):
+            was, now = explain(same, truth.commits, lines), explain(step, commits, lines)
+            where = f"cleaned up to {until}, {step.from_generation}: {was}, {now}"
+            assert now.evidence is was.evidence, where
+            assert now.cause in {was.cause, Cause.UNKNOWN}, where
+            began = 0 if step.before is None else step.before.offset
+            assert now == was or began < complete, where
+
+
+def check_generations(found: Timeline, generations: list[Generation]) -> int:
+    """The offset of the first that is left: of that one only the state is known."""
+    assert found.window is not None
+    known = {one.offset: one for one in generations}
+    first = min((one.offset for one in found.generations), default=found.window.offset)
+    life = known[first].life if found.generations else 0
+    assert first <= found.window.offset
+    assert [one.offset for one in found.generations] == [one for one in known if one >= first]
+    for one in found.generations:
+        before = known[one.offset]
+        if one.offset > first:  # of the first it cannot be known what it was to the one before
+            assert replace(one, life=one.life + life) == before
+        else:
+            assert (one.generation, one.members) == (before.generation, before.members)
+    return first
+
+
+def check_owners(truth: Truth, generations: list[Generation]) -> None:
+    given = {
+        (member.member_id, one.generation): frozenset(
+            TopicPartition(topic, number)
+            for topic, numbers in member.assigned.items()
+            for number in numbers
+        )
+        for one in generations
+        for member in one.members
+    }
+    for (member_id, generation), partitions in truth.handed.items():
+        assert given[member_id, generation] == partitions, (member_id, generation)
+
+
+def told(seed: int) -> None:
+    try:
+        check(seed)
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+
+
+@pytest.mark.parametrize("seed", [*range(SHORT), *HARD])
+def test_what_is_read_is_what_happened(seed: int) -> None:
+    told(seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(SHORT, LONG))
+def test_what_is_read_is_what_happened_in_many_more(seed: int) -> None:
+    told(seed)

@@ -1,0 +1,353 @@
+"""History under other policies, and under the one that there was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+import pytest
+
+from rota.replay.change import change
+from rota.replay.cost import cost
+from rota.replay.fact import Cause, Cost, Generation, Mark, Step, WhatIf
+from rota.replay.policy import Membership, Policy, parse
+from rota.replay.reproduction import reproduce
+from rota.replay.step import steps
+from rota.replay.timeline import read
+from rota.replay.whatif import Again, whatif
+from rota.sim.simulate import simulate
+from tests.pure.history import capture
+from tests.pure.history.history import history as random_history
+from tests.pure.history.tale import START, Tale, generation, journal, member, scenario
+from tests.support.truth import played
+
+TOPIC_IDS = {name: topic_id for topic_id, name in capture.topic_names().items()}
+GROUPS = sorted(group for group, timeline in capture.timelines().items() if timeline.generations)
+
+
+def counted(row: WhatIf) -> tuple[int, ...]:
+    return row.moved, row.moved_min, row.stopped, row.idle_members, row.spread
+
+
+def differences(rows: Sequence[WhatIf], history: Sequence[Step]) -> list[tuple[object, ...]]:
+    """Where rows are not what each step cost."""
+    costs = [(one.after, cost(one)) for one in history]
+    return [
+        (row.to_generation, counted(row), what)
+        for row, (after, what) in zip(rows, costs, strict=True)
+        if counted(row)
+        != (what.moved, what.moved_min, what.stopped, what.idle_members, what.most - what.least)
+        or (row.life, row.to_generation, row.at) != (after.life, after.generation, after.at)
+        or not row.happens
+    ]
+
+
+def under(tale: Tale, policy: str, **causes: Cause) -> list[tuple[int, int, bool, int, int]]:
+    """Generation, second, whether it happens, moved, stopped."""
+    known = {(0, int(name.removeprefix("g"))): cause for name, cause in causes.items()}
+    rows = Again(tale.told, tale.steps, known).under([parse(policy)])
+    return [
+        (row.to_generation, (row.at - START) // 1_000, row.happens, row.moved, row.stopped)
+        for row in rows
+    ]
+
+
+# What was used
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_what_java_consumers_and_brokers_did_is_what_is_replayed(group: str) -> None:
+    told = capture.timelines()[group].generations
+    history = steps(told)
+    found = reproduce(history, TOPIC_IDS)
+    assert found.exact
+    actual = [row for row in whatif(told, history, None, TOPIC_IDS) if row.actual]
+    assert differences(actual, history) == []
+    assert {row.policy for row in actual} <= {", then ".join(one.label for one in found.used)}
+
+
+SEVERAL = {"a-migrate", "a-protoswitch", "a-upgrade", "a-vote"}
+"""Groups that changed their policy: no single one can be carried through all of their history."""
+BROKERS_SESSION = 45_000
+
+
+def carried(
+    told: Sequence[Generation],
+    history: Sequence[Step],
+    used: Policy,
+    topic_ids: Mapping[str, bytes] | None = None,
+) -> list[WhatIf]:
+    """The rebalances of a policy that is carried forward from its own results alone.
+
+    The session timeout of a consumer group's static members is in no journal: it is the broker's.
+    """
+    if used.membership is Membership.STATIC and used.session_timeout is None:
+        used = replace(used, session_timeout=BROKERS_SESSION)
+    rows = Again(told, history, None, topic_ids).under([used])
+    return [row for row in rows if row.happens]
+
+
+@pytest.mark.parametrize("group", sorted({*GROUPS} - SEVERAL))
+def test_the_policy_in_use_carried_forward_is_what_java_did(group: str) -> None:
+    told = capture.timelines()[group].generations
+    history = steps(told)
+    (used,) = reproduce(history, TOPIC_IDS).used
+    assert differences(carried(told, history, used, TOPIC_IDS), history) == []
+
+
+def check_carried(seed: int) -> None:
+    """All is compared, but for two things. Where the second round of a cooperative rebalance never
+    came, loads are those that it would have made. Where members of a static group came and went in
+    one rebalance, two are told: when a session was over that nobody noticed is in no journal.
+    """
+    truth = played(random_history(seed), seed)
+    told = read(truth.group, truth.records, {}).generations
+    history = steps(told)
+    used = reproduce(history, {}).used
+    if len(used) == 1:
+        rows = carried(told, history, used[0])
+        if used[0].membership is Membership.STATIC:
+            alike = list(takewhile(is_one_sided, history))
+            rows = rows[: len(alike)] if len(alike) < len(history) else rows
+            history = alike
+        due = {one.after.generation for one in history if change(one.after, one.after).due}
+        for number, row, was in differences(rows, history):
+            assert number in due, f"seed {seed}: {row}, {was}"
+            assert isinstance(row, tuple)
+            assert isinstance(was, Cost)
+            assert row[:3] == (was.moved, was.moved_min, was.stopped), f"seed {seed}"
+
+
+def is_one_sided(step: Step) -> bool:
+    """Members came, or went, but not both."""
+    if step.before is None:
+        return True
+    differs = change(step.before, step.rounds[0])
+    return not (differs.went and (differs.came or differs.renewed))
+
+
+@pytest.mark.parametrize("seed", [*range(20), 36, 46, 700_027, 700_028, 700_107])
+def test_the_policy_in_use_carried_forward_is_what_happened(seed: int) -> None:
+    """In 36 and 46 members come and go between the rounds of a cooperative rebalance; the last ones
+    are the two things that cannot be the same.
+    """
+    check_carried(seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(47, 400))
+def test_the_policy_in_use_carried_forward_is_what_happened_in_many(seed: int) -> None:
+    check_carried(seed)
+
+
+def test_a_rebalance_that_the_evidence_cuts_off_is_carried_to_its_end() -> None:
+    name, all_four, two = "cooperative-sticky", {"t": (0, 1, 2, 3)}, {"t": (0, 1)}
+    told = [
+        generation(1, [member("a", all_four)], name),
+        generation(2, [member("a", two, owned=all_four, owned_generation=1), member("b")], name),
+    ]
+    history = steps(told)
+    was, row = cost(history[-1]), carried(told, history, parse(name))[-1]
+    assert counted(row) == (2, 2, 2, 0, 0)
+    assert (was.moved, was.moved_min, was.stopped, was.idle_members) == (2, 2, 2, 1)
+
+
+STRATEGIES: dict[str, tuple[list[str], str]] = {
+    "range": (["range"], "kafka"),
+    "roundrobin": (["roundrobin"], "kafka"),
+    "sticky": (["sticky"], "kafka"),
+    "sticky (exact)": (["sticky"], "exact"),
+    "cooperative-sticky": (["cooperative-sticky"], "kafka"),
+    "cooperative-sticky (exact)": (["cooperative-sticky"], "exact"),
+    "cooperative-sticky, eager": (["cooperative-sticky", "range"], "kafka"),
+}
+
+
+def check_simulated(seed: int, name: str) -> None:
+    strategy, solver = STRATEGIES[name]
+    told = journal(simulate(scenario(seed), strategy, solver=solver, seed=seed))
+    history = steps(told)
+    found = reproduce(history, {})
+    assert found.exact, f"seed {seed}"
+    actual = [row for row in whatif(told, history) if row.actual]
+    assert differences(actual, history) == [], f"seed {seed}"
+    used = found.used[-1]
+    if len(found.used) == 1 and used.membership is Membership.DYNAMIC and "eager" not in name:
+        # carried forward from its own results alone it comes to the same
+        assert differences(Again(told, history).under([used]), history) == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_simulated_history_is_replayed_as_it_was(seed: int, name: str) -> None:
+    check_simulated(seed, name)
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+@pytest.mark.parametrize("seed", range(4))
+def test_static_members_come_back_as_they_did(seed: int, strategy: str) -> None:
+    """Who came back in time, and who did not, is found again from the history alone."""
+    told = journal(simulate(scenario(seed), strategy, seed=seed, static=True))
+    history = steps(told)
+    (used,) = reproduce(history, {}).used
+    assert used.membership is Membership.STATIC
+    rows = Again(told, history).under([used])
+    assert differences([row for row in rows if row.happens], history) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("seed", range(4, 200))
+def test_many_simulated_histories_are_replayed_as_they_were(seed: int, name: str) -> None:
+    check_simulated(seed, name)
+
+
+def test_another_librarys_strategy_is_left_as_it_was() -> None:
+    told = [
+        generation(1, [member("a", {"t": (0, 1, 2, 3)})]),
+        generation(2, [member("a", {"t": (0, 1, 2)}), member("b", {"t": (3,)})]),
+    ]
+    rows = [row for row in whatif(told, steps(told)) if row.actual]
+    assert {row.policy for row in rows} == {"range (other)"}
+    assert differences(rows, steps(told)) == []
+
+
+@pytest.mark.parametrize("strategy", ["com.example.Mine", "range"])
+def test_a_group_that_cannot_be_read_has_no_other_histories(strategy: str) -> None:
+    told = [generation(1, [member("a", problem="garbage")], strategy)]
+    rows = whatif(told, steps(told))
+    assert not rows
+
+
+def test_a_group_without_rebalances_has_no_rows() -> None:
+    assert whatif([generation(0, [], mark=Mark.CREATED)], []) == []
+
+
+# Static members
+
+
+def test_a_restart_within_the_session_is_no_rebalance() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "b").at(30, "a#2", "b")
+    assert under(tale, "range, static 45s") == [
+        (1, 0, True, 0, 0),
+        (2, 10, False, 0, 0),
+        (3, 30, False, 0, 0),
+    ]
+
+
+def test_a_restart_beyond_it_is_two() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "b").at(60, "a#2", "b")
+    assert under(tale, "range, static 45s") == [
+        (1, 0, True, 0, 0),
+        (2, 10, True, 0, 6),
+        (3, 60, True, 6, 12),
+    ]
+
+
+def test_a_member_that_does_not_come_back_costs_one() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "b")
+    assert under(tale, "range, static 45s") == [(1, 0, True, 0, 0), (2, 10, True, 0, 6)]
+
+
+def test_a_crash_was_a_session_timeout_earlier() -> None:
+    tale = Tale().at(0, "a", "b").at(60, "b").at(70, "a#2", "b")
+    happens = [row[2] for row in under(tale, "range, static 45s", g2=Cause.SILENT)]
+    assert happens == [True, True, True]
+    happens = [row[2] for row in under(tale, "range, static 60s", g2=Cause.SILENT)]
+    assert happens == [True, False, False]
+
+
+def test_who_is_away_keeps_what_it_has_while_others_come() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "b").at(20, "b", "c").at(30, "a#2", "b", "c")
+    # a has 0 to 5; with c, which takes the last four, each has four
+    assert under(tale, "range, static 45s") == [
+        (1, 0, True, 0, 0),
+        (3, 20, True, 6, 12),
+        (2, 10, False, 0, 0),
+        (4, 30, False, 0, 0),
+    ]
+
+
+def test_one_comes_as_another_goes_for_good() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "b", "z").at(100, "b", "y", "z")
+    rows = under(tale, "range, static 45s")
+    # z is a stranger: it joins at once, and a is missed when its session is over
+    assert [(row[0], row[1], row[2]) for row in rows] == [
+        (1, 0, True),
+        (2, 10, True),
+        (2, 55, True),
+        (3, 100, True),
+    ]
+
+
+def test_a_whole_group_that_is_back_in_time_was_never_empty() -> None:
+    tale = Tale().at(0, "a", "b").at(10).at(30, "a#2", "b#2")
+    assert [row[2] for row in under(tale, "sticky, static 45s")] == [True, False, False]
+
+
+def test_a_rolling_deploy_of_strangers_is_none_either() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "b").at(15, "b", "x").at(60, "x").at(65, "x", "y")
+    happens = [row[2] for row in under(tale, "range, static 45s")]
+    assert happens == [True, False, False, False, False]
+
+
+def test_a_rebalance_about_nothing_stays_one_but_for_the_broker() -> None:
+    tale = Tale().at(0, "a", "b").at(10, "a", "b")
+    assert [row[2:] for row in under(tale, "range")] == [(True, 0, 0), (True, 0, 12)]
+    assert [row[2] for row in under(tale, "range, static 45s")] == [True, True]
+    assert [row[2] for row in under(tale, "KIP-848 uniform")] == [True, False]
+
+
+# Dynamic members in the place of static ones
+
+
+def test_without_static_ids_a_return_is_two_rebalances() -> None:
+    tale = Tale().at(0, "s!a", "r!b").replaced(50, "s!a#2", "r!b")
+    assert under(tale, "range") == [
+        (1, 0, True, 0, 0),
+        (1, 49, True, 0, 6),
+        (1, 50, True, 6, 12),
+    ]
+    rows = [row for row in whatif(tale.told, tale.steps) if row.policy == "range"]
+    assert len({(row.life, row.to_generation, row.at) for row in rows}) == len(rows) == 3
+
+
+def test_several_that_return_at_one_time_have_rows_of_their_own() -> None:
+    tale = Tale().at(0, "s!a", "r!b").replaced(50, "s!a#2", "r!b").replaced(50, "s!a#2", "r!b#2")
+    rows = Again(tale.told, tale.steps).under([parse("range")])
+    assert len({row.at for row in rows}) == len(rows) == 5
+
+
+# Carried forward
+
+
+def test_each_policy_is_carried_forward_from_its_own_result() -> None:
+    tale = Tale().at(0, "a", "b", "c").at(10, "a", "b").at(20, "a", "b", "d")
+    assert [row[3:] for row in under(tale, "range")] == [(0, 0), (2, 8), (6, 12)]
+    assert [row[3:] for row in under(tale, "sticky")] == [(0, 0), (0, 8), (4, 12)]
+    assert [row[3:] for row in under(tale, "cooperative-sticky")] == [(0, 0), (0, 0), (4, 4)]
+    assert [row[3:] for row in under(tale, "KIP-848 uniform")] == [(0, 0), (0, 0), (4, 4)]
+
+
+def test_a_group_made_anew_begins_anew() -> None:
+    first = Tale().at(0, "a", "b").told
+    again: list[Generation] = [
+        replace(one, life=1, offset=one.offset + 10) for one in Tale().at(100, "a", "b").told
+    ]
+    told = [*first, *again]
+    rows = Again(told, steps(told)).under([parse("sticky"), parse("sticky, static 5min")])
+    assert [(row.life, row.moved, row.stopped) for row in rows] == [(0, 0, 0), (1, 0, 0)] * 2
+
+
+def test_added_partitions_are_seen() -> None:
+    tale = Tale().at(0, "a", "b")
+    tale.partitions = {"t": 16}
+    tale.at(10, "a", "b")
+    rows = Again(tale.told, tale.steps).under([parse("range"), parse("KIP-848 uniform")])
+    assert [(row.happens, row.moved) for row in rows] == [
+        (True, 0),
+        (True, 2),
+        (True, 0),
+        (True, 0),
+    ]

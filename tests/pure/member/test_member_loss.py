@@ -1,0 +1,263 @@
+"""What an application is told when its member is out of the group, or cannot get at it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rota.errors import (
+    AuthenticationFailed,
+    AuthorizationFailed,
+    Code,
+    CommitFailed,
+    GroupError,
+    Refused,
+)
+from rota.member.event import (
+    CloseAsked,
+    Command,
+    CoordinatorMissing,
+    FindCoordinator,
+    FinishCommit,
+    Finished,
+    ListenerReturned,
+    Note,
+    RequestFailed,
+    RunCallback,
+    Timer,
+)
+from rota.member.state import State
+from rota.model.request import CommitOffsets, Heartbeat, Join, Request
+from tests.support.member_driver import Driver, at, of, raised, requests
+
+A = at(t0_0=5)
+DENIED = AuthenticationFailed(Code.SASL_AUTHENTICATION_FAILED, "broker:9092: wrong password")
+
+
+def stable(**settings: object) -> Driver:
+    """Stable with two partitions, outside a poll."""
+    member = Driver(**settings)  # type: ignore[arg-type]
+    member.settle("t0-0", "t0-1")
+    member.end_poll()
+    return member
+
+
+def told(member: Driver) -> str:
+    """What a commit is refused with."""
+    (done,) = of(FinishCommit, member.commit(1, A, wait=60_000) + answers(member))
+    assert isinstance(done.error, CommitFailed)
+    return str(done.error)
+
+
+def answers(member: Driver) -> list[Command]:
+    if not member.under_way(CommitOffsets):
+        return []  # it was not even sent
+    return member.answer_commit(Code.UNKNOWN_MEMBER_ID)
+
+
+# Commits of one who is out
+
+
+def test_one_that_has_not_joined_is_asked_to_poll() -> None:
+    assert "has not joined" in told(Driver())
+
+
+def test_one_that_polled_too_late_hears_by_how_much_and_what_to_set() -> None:
+    member = stable(max_poll_interval=300_000)
+    commands = member.pass_time(312_345, alive=True)
+    assert [note.text for note in of(Note, commands) if note.warns]
+    text = told(member)
+    assert "has not polled for 312.3 s, 12.3 s longer than max.poll.interval.ms = 300000" in text
+    assert "max.poll.records" in text
+
+
+def test_nor_does_it_forget_when_it_polls_again() -> None:
+    member = stable(max_poll_interval=300_000)
+    member.answers_listener = False
+    member.pass_time(310_000, alive=True)
+    member.poll()
+    (call,) = member.calls[-1:]
+    member.now += 50
+    assert "not polled for 310.0 s, 10.0 s longer" in told(member), "asked for by its listener"
+    member.give(ListenerReturned(call.call_id))
+
+
+def test_a_listener_that_takes_too_long_is_late_too() -> None:
+    member = Driver(max_poll_interval=60_000)
+    member.answers_listener = False
+    member.settle("t0-0")
+    member.pass_time(61_500, alive=True)
+    assert "has not polled for 61.5 s, 1.5 s longer than max.poll.interval.ms = 60000" in told(
+        member
+    )
+
+
+def test_a_new_generation_begins_anew() -> None:
+    member = stable(max_poll_interval=300_000)
+    member.pass_time(310_000, alive=True)
+    member.settle("t0-0", generation=3)
+    member.end_poll()
+    member.beat(Code.UNKNOWN_MEMBER_ID)
+    assert "max.poll.interval.ms was missed" in told(member)
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["commit", "heartbeat"])
+def test_one_whose_session_ended_hears_for_how_long_nothing_was_answered(asks: bool) -> None:
+    """The process stood still: no timer fired meanwhile."""
+    member = stable(session_timeout=45_000)
+    member.now += 61_200
+    if not asks:
+        member.beat_at_once(Code.UNKNOWN_MEMBER_ID)
+        assert member.state is State.UNJOINED
+    text = told(member)
+    assert "25 UNKNOWN_MEMBER_ID" in text
+    assert "no heartbeat was answered for 61.2 s" in text
+    assert "session.timeout.ms = 45000" in text
+    assert "generation 1" in text
+
+
+def test_one_that_was_removed_missed_no_deadline() -> None:
+    member = stable()
+    member.beat()
+    member.now += 1_500
+    text = told(member)
+    assert "answered 1.5 s before" in text
+    assert "neither session.timeout.ms nor max.poll.interval.ms was missed" in text
+
+
+def test_a_commit_of_a_generation_before_names_both() -> None:
+    member = Driver("cooperative-sticky")
+    member.settle("t0-0", "t0-1")
+    member.commit(1, A)
+    member.beat(Code.REBALANCE_IN_PROGRESS)
+    member.answer_join(2)
+    member.answer_sync("t0-0", "t0-1")
+    (done,) = of(RunCallback, member.answer_commit(Code.ILLEGAL_GENERATION))
+    assert isinstance(done.error, CommitFailed)
+    assert "sent as of generation 1, and this member is in generation 2" in str(done.error)
+
+
+def test_one_that_only_assigns_is_told_that_the_group_has_members() -> None:
+    member = Driver(topics=())
+    member.commit(1, A, wait=1_000)
+    member.found()
+    (done,) = of(FinishCommit, member.answer_commit(Code.UNKNOWN_MEMBER_ID))
+    assert isinstance(done.error, CommitFailed)
+    assert "none of them" in str(done.error)
+
+
+# No way to the coordinator, now or later
+
+
+def test_a_search_refused_for_good_is_told_by_every_poll() -> None:
+    member = Driver()
+    member.poll()
+    assert raised(member.give(CoordinatorMissing(DENIED))) == [DENIED]
+    assert FindCoordinator() not in member.pass_time(10_000), "not before the next poll"
+    assert FindCoordinator() not in member.end_poll()
+    assert FindCoordinator() in member.poll()
+    assert raised(member.give(CoordinatorMissing(DENIED))) == [DENIED]
+
+
+def test_outside_a_poll_it_waits_for_the_next_one() -> None:
+    member = stable()
+    member.pass_time(3_000)
+    assert FindCoordinator() in member.fail(Heartbeat)
+    assert not raised(member.give(CoordinatorMissing(DENIED)))
+    member.pass_time(10_000)
+    assert raised(member.poll()) == [DENIED]
+    assert not raised(member.end_poll())
+
+
+def test_commits_that_wait_for_the_coordinator_fail_with_it() -> None:
+    member = stable()
+    member.commit(1, A, wait=60_000)
+    member.commit(2, A)
+    member.fail(CommitOffsets)
+    (done,) = of(FinishCommit, member.give(CoordinatorMissing(DENIED)))
+    assert (done.commit_id, done.error) == (1, DENIED)
+    (later,) = of(FinishCommit, member.commit(3, A, wait=60_000))
+    assert later.error is DENIED, "at once"
+
+
+def test_one_that_only_assigns_is_told_by_its_commit_and_may_try_again() -> None:
+    member = Driver(topics=())
+    member.commit(1, A, wait=60_000)
+    (done,) = of(FinishCommit, member.give(CoordinatorMissing(DENIED)))
+    assert done.error is DENIED
+    member.pass_time(100)
+    assert FindCoordinator() in member.commit(2, A, wait=60_000)
+    member.found()
+    assert of(FinishCommit, member.answer_commit()) == [FinishCommit(2)]
+
+
+def test_the_close_does_not_wait_for_a_coordinator_that_is_refused() -> None:
+    member = stable(auto_commit=True)
+    member.consumed = A
+    member.pass_time(3_000)
+    member.fail(Heartbeat)
+    member.give(CoordinatorMissing(DENIED))
+    assert Finished() in member.give(CloseAsked(member.now + 30_000))
+
+
+# A request that no broker takes
+
+TOO_OLD = Refused(Code.UNSUPPORTED_VERSION, "the broker is too old for group.instance.id")
+
+
+def refuse(member: Driver, kind: type[Request]) -> list[Command]:
+    number, _ = member.under_way(kind)[-1]
+    del member.open[number]
+    return member.give(RequestFailed(number, TOO_OLD))
+
+
+def test_a_join_that_cannot_be_sent_is_told_and_tried_by_the_next_poll() -> None:
+    member = Driver(static_id="s")
+    member.poll()
+    member.found()
+    assert raised(refuse(member, Join)) == [TOO_OLD]
+    assert not requests(member.pass_time(10_000))
+    member.end_poll()
+    assert [type(request) for request in requests(member.poll())] == [Join]
+
+
+def test_a_commit_that_cannot_be_sent_is_not_tried_again() -> None:
+    member = stable()
+    member.commit(1, A, wait=60_000)
+    assert FinishCommit(1, TOO_OLD) in refuse(member, CommitOffsets)
+
+
+def test_a_heartbeat_that_cannot_be_sent_is_tried_again() -> None:
+    member = stable()
+    member.pass_time(3_000)
+    assert Note(str(TOO_OLD), warns=True) in refuse(member, Heartbeat)
+    assert member.timers[Timer.HEARTBEAT] == member.now + member.config.retry_backoff
+
+
+# Permissions
+
+
+def test_a_heartbeat_without_permission_is_told_once_a_poll() -> None:
+    member = stable()
+    for _ in range(2):
+        member.beat(Code.GROUP_AUTHORIZATION_FAILED)
+        member.beat(Code.GROUP_AUTHORIZATION_FAILED)
+        (error,) = raised(member.poll())
+        assert isinstance(error, AuthorizationFailed)
+        assert "group 'g'" in str(error)
+        assert not raised(member.end_poll())
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (Code.INVALID_SESSION_TIMEOUT, "session.timeout.ms = 45000"),
+        (Code.GROUP_MAX_SIZE_REACHED, "group.max.size"),
+    ],
+)
+def test_a_refused_join_says_which_setting_to_look_at(code: Code, text: str) -> None:
+    member = Driver()
+    member.poll()
+    member.found()
+    (error,) = raised(member.refuse_join(code))
+    assert isinstance(error, GroupError)
+    assert text in str(error)

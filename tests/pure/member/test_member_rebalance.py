@@ -1,0 +1,141 @@
+"""A member's way through its group: joins, syncs, listener calls, in Kafka's order."""
+
+from __future__ import annotations
+
+from rota.errors import Code
+from rota.formats import assignment, subscription
+from rota.member.event import (
+    Call,
+    CloseAsked,
+    FindCoordinator,
+    Finished,
+    SetAssignment,
+    Timer,
+)
+from rota.member.state import State
+from rota.model.reply import JoinReply, LeaveReply
+from rota.model.request import Heartbeat, Join, Leave, Sync
+from tests.support.member_driver import ME, OTHER, Driver, of, requests, told, tp
+
+
+def test_nothing_happens_before_the_application_polls() -> None:
+    member = Driver()
+    assert not of(FindCoordinator, member.log)
+    assert member.poll() == [FindCoordinator()]
+    assert not member.open
+
+
+def test_a_new_member_joins_with_the_id_it_is_given() -> None:
+    member = Driver()
+    member.poll()
+    member.found()
+    assert member.sent(Join).member_id == ""
+    member.answer(Join, JoinReply(code=Code.MEMBER_ID_REQUIRED, member_id=ME))
+    assert member.sent(Join).member_id == ME
+    member.answer_join(generation=7)
+    assert (member.state, member.machine.generation) == (State.SYNCING, 7)
+    commands = member.answer_sync("t0-0", "t0-1")
+    assert member.state is State.STABLE
+    assert SetAssignment(tp("t0-0", "t0-1"), 7) in commands
+    assert member.heard() == [(Call.ASSIGNED, tp("t0-0", "t0-1"))]
+    assert member.machine.assignment == tp("t0-0", "t0-1")
+
+
+def test_the_leader_assigns_for_all() -> None:
+    member = Driver()
+    member.poll()
+    member.found()
+    member.answer_join(leader=ME, members={ME: told(), OTHER: told()})
+    sent = member.sent(Sync)
+    placed = {who: assignment.decode(data).partitions.by_topic() for who, data in sent.assignments}
+    assert placed == {ME: {"t0": (0, 1)}, OTHER: {"t0": (2, 3)}}
+
+
+def test_heartbeats_are_exactly_periodic_whatever_the_application_does() -> None:
+    member = Driver()
+    member.settle("t0-0")
+    member.end_poll()
+    times = []
+    for _ in range(5):
+        member.pass_time(member.timers[Timer.HEARTBEAT] - member.now)
+        times.append(member.now)
+        member.now += 17  # the answer takes its time
+        member.beat_answered()
+    assert times == [3_000, 6_000, 9_000, 12_000, 15_000]
+
+
+def test_an_eager_member_gives_all_up_before_it_joins_again() -> None:
+    member = Driver("range")
+    member.settle("t0-0", "t0-1")
+    member.end_poll()
+    member.heard()
+    member.beat(Code.REBALANCE_IN_PROGRESS)
+    assert (member.state, member.heard()) == (State.STABLE, [])
+    commands = member.poll()
+    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
+    assert SetAssignment((), 1) in commands
+    assert subscription.decode(member.sent(Join).protocols[0].metadata).owned.by_topic() == {}
+    member.answer_join(2)
+    member.answer_sync("t0-1")
+    assert member.heard() == [(Call.ASSIGNED, tp("t0-1"))]
+
+
+def test_a_cooperative_member_keeps_what_it_has_and_gives_up_what_moved() -> None:
+    member = Driver("cooperative-sticky")
+    member.settle("t0-0", "t0-1", "t0-2")
+    member.heard()
+    member.beat(Code.REBALANCE_IN_PROGRESS)
+    joining = member.sent(Join)
+    told_now = subscription.decode(joining.protocols[0].metadata)
+    assert told_now.owned.by_topic() == {"t0": (0, 1, 2)}
+    assert told_now.generation == 1
+    assert member.heard() == []
+    member.answer_join(2)
+    commands = member.answer_sync("t0-0", "t0-1")
+    assert member.heard() == [(Call.REVOKED, tp("t0-2")), (Call.ASSIGNED, ())]
+    assert SetAssignment(tp("t0-0", "t0-1"), 2) in commands
+    # what it gave up can be given out now: it joins again by itself
+    assert member.state is State.JOINING
+    member.answer_join(3)
+    member.answer_sync("t0-0", "t0-1")
+    assert member.heard() == [(Call.ASSIGNED, ())]
+
+
+def test_a_member_that_closes_leaves() -> None:
+    member = Driver()
+    member.settle("t0-0")
+    member.end_poll()
+    member.heard()
+    member.give(CloseAsked())
+    assert member.heard() == [(Call.REVOKED, tp("t0-0"))]
+    assert member.sent(Leave).members[0].member_id == ME
+    assert member.state is State.LEFT
+    assert Finished() in member.answer(Leave, LeaveReply())
+    assert not member.timers
+
+
+def test_a_static_member_does_not_leave() -> None:
+    member = Driver(static_id="s")
+    member.settle("t0-0")
+    member.end_poll()
+    commands = member.give(CloseAsked())
+    assert Finished() in commands
+    assert requests(commands) == []
+
+
+def test_a_static_leader_that_is_back_keeps_the_assignment() -> None:
+    member = Driver(static_id="s")
+    member.poll()
+    member.found()
+    member.answer_join(5, leader=ME, members={ME: told(), OTHER: told()}, skip_assignment=True)
+    assert member.sent(Sync).assignments == ()
+    member.answer_sync("t0-0", "t0-1")
+    member.change(t0=5, t1=4)
+    assert member.state is State.JOINING
+
+
+def test_heartbeats_carry_the_generation() -> None:
+    member = Driver()
+    member.settle("t0-0", generation=4)
+    member.pass_time(3_000)
+    assert (member.sent(Heartbeat).generation, member.sent(Heartbeat).member_id) == (4, ME)

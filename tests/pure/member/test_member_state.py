@@ -1,0 +1,158 @@
+"""The table of moves: each is made by something, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rota.errors import Code, FormatError
+from rota.member.event import CloseAsked, Subscribed, Timer, Unsubscribed
+from rota.member.state import IN_GENERATION, MOVES, OVER, State
+from rota.model.reply import JoinReply, SyncReply
+from rota.model.request import Join, Leave, Sync
+from tests.support.member_driver import Driver, given, raised
+
+U, J, SY, ST = State.UNJOINED, State.JOINING, State.SYNCING, State.STABLE
+F, L = State.FENCED, State.LEFT
+
+
+def unjoined() -> Driver:
+    return Driver(static_id="s")
+
+
+def joining() -> Driver:
+    member = unjoined()
+    member.poll()
+    member.found()
+    return member
+
+
+def syncing() -> Driver:
+    member = joining()
+    member.answer_join()
+    return member
+
+
+def stable() -> Driver:
+    member = syncing()
+    member.answer_sync("t0-0")
+    return member
+
+
+def fenced() -> Driver:
+    member = joining()
+    member.answer(Join, JoinReply(code=Code.FENCED_INSTANCE_ID))
+    return member
+
+
+def close(member: Driver) -> None:
+    member.give(CloseAsked())
+
+
+def unsubscribe(member: Driver) -> None:
+    member.give(Unsubscribed())
+
+
+def poll_late(member: Driver) -> None:
+    member.end_poll()
+    member.timers = {Timer.POLL: member.timers[Timer.POLL]}
+    member.pass_time(member.config.max_poll_interval)
+
+
+def join_again(member: Driver) -> None:
+    member.end_poll()
+    member.answer(Sync, SyncReply(code=Code.REBALANCE_IN_PROGRESS))
+    assert member.state is State.SYNCING
+    member.poll()
+
+
+WAYS: dict[tuple[State, State], tuple[Callable[[], Driver], list[Callable[[Driver], object]]]] = {
+    (U, J): (unjoined, [lambda member: member.poll() + member.found()]),
+    (U, L): (unjoined, [close]),
+    (J, SY): (joining, [Driver.answer_join]),
+    (J, U): (joining, [poll_late, unsubscribe]),
+    (J, F): (joining, [lambda m: m.answer(Join, JoinReply(code=Code.FENCED_INSTANCE_ID))]),
+    (J, L): (joining, [close]),
+    (SY, ST): (syncing, [lambda member: member.answer_sync("t0-0")]),
+    (SY, J): (syncing, [join_again]),
+    (SY, U): (
+        syncing,
+        [
+            poll_late,
+            unsubscribe,
+            lambda m: m.end_poll() + m.answer(Sync, SyncReply(code=Code.UNKNOWN_MEMBER_ID)),
+            lambda m: m.end_poll() + m.beat(Code.ILLEGAL_GENERATION),
+        ],
+    ),
+    (SY, F): (
+        syncing,
+        [
+            lambda m: m.answer(Sync, SyncReply(code=Code.FENCED_INSTANCE_ID)),
+            lambda m: m.beat(Code.FENCED_INSTANCE_ID),
+        ],
+    ),
+    (SY, L): (syncing, [close]),
+    (ST, J): (
+        stable,
+        [
+            lambda member: member.beat(Code.REBALANCE_IN_PROGRESS),
+            lambda member: member.give(Subscribed(("t0", "t1"))),
+        ],
+    ),
+    (ST, U): (
+        stable,
+        [
+            poll_late,
+            unsubscribe,
+            lambda m: m.end_poll() + m.beat(Code.UNKNOWN_MEMBER_ID),
+            lambda m: m.end_poll() + m.commit(1, {}) + m.beat(Code.ILLEGAL_GENERATION),
+        ],
+    ),
+    (ST, F): (stable, [lambda member: member.beat(Code.FENCED_INSTANCE_ID)]),
+    (ST, L): (stable, [close]),
+    (F, L): (fenced, [close]),
+}
+
+
+def test_every_legal_move_has_a_test() -> None:
+    assert set(WAYS) == set(MOVES)
+
+
+@pytest.mark.parametrize(
+    ("move", "way"), [(move, way) for move, (_, ways) in WAYS.items() for way in ways]
+)
+def test_every_legal_move_is_made(
+    move: tuple[State, State], way: Callable[[Driver], object]
+) -> None:
+    source, target = move
+    member = WAYS[move][0]()
+    assert member.state is source
+    member.moves.clear()
+    way(member)
+    assert move in member.moves
+    assert member.state is target
+
+
+def test_a_state_that_is_over_is_left_by_a_close_alone() -> None:
+    for source, target in MOVES:
+        assert source not in OVER or (source, target) == (F, L)
+
+
+@pytest.mark.parametrize("state", [SY, ST])
+def test_heartbeats_run_in_a_generation_only(state: State) -> None:
+    assert state in IN_GENERATION
+    member = syncing() if state is SY else stable()
+    assert {Timer.HEARTBEAT, Timer.SESSION} <= set(member.timers)
+    close(member)
+    assert not member.timers
+
+
+def test_an_assignment_that_cannot_be_read_is_left_and_told() -> None:
+    member = syncing()
+    member.end_poll()
+    member.answer(Sync, SyncReply(assignment=given("t0-0")[:3]))
+    commands = member.poll()
+    assert (ST, U) in member.moves
+    assert [type(error) for error in raised(commands)] == [FormatError]
+    assert member.sent(Leave).members[0].static_id == "s"

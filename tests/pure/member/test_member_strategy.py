@@ -1,0 +1,236 @@
+"""A strategy that does not do its duty: it is told, and the group is not left waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+import pytest
+
+from rota.assignors.interface import Assignor
+from rota.assignors.range import Range
+from rota.errors import BrokenRule, Code, FormatError, InputError, StrategyFailed
+from rota.member.event import Call, CloseAsked, MakeAssignment, Note, Timer
+from rota.member.leader import make
+from rota.member.state import State
+from rota.model.membership import Assignment, GroupAssignment, RebalanceProtocol, Subscription
+from rota.model.reply import LeaveReply, SyncReply
+from rota.model.request import Join, Leave, Sync
+from rota.model.topic import Cluster, Partitions
+from tests.support.member_driver import ME, OTHER, Driver, of, raised, requests, told, tp
+
+
+class Raises(Range):
+    def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
+        raise ZeroDivisionError
+
+
+class Doubles(Assignor):
+    name: ClassVar[str] = "doubles"
+
+    def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
+        everything = Partitions.of({"t0": range(4)})
+        return GroupAssignment(dict.fromkeys(group, Assignment(everything)))
+
+
+class Writes(Range):
+    """Sends its members text, where bytes travel."""
+
+    def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
+        given = super().assign(cluster, group)
+        text: bytes = "all yours"  # type: ignore[assignment]
+        return GroupAssignment(
+            {member: Assignment(one.partitions, text) for member, one in given.items()}
+        )
+
+
+class GivesNoData(Range):
+    def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
+        raise LookupError("no data")
+
+
+class GivesText(Range):
+    def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
+        return "no data"  # type: ignore[return-value]
+
+
+class DislikesItsShare(Range):
+    def on_assignment(self, assignment: Assignment, generation: int) -> None:
+        raise LookupError("too little")
+
+
+def lead_with(assignor: Assignor, static_id: str | None = None) -> Driver:
+    member = Driver([assignor], static_id=static_id)
+    member.poll()
+    member.found()
+    member.answer_join(leader=ME, members={ME: told(), OTHER: told()})
+    return member
+
+
+@pytest.mark.parametrize("static_id", [None, "s"])
+@pytest.mark.parametrize(
+    ("assignor", "error"),
+    [(Raises(), StrategyFailed), (Doubles(), BrokenRule), (Writes(), BrokenRule)],
+    ids=["raises", "doubles", "writes"],
+)
+def test_the_leader_leaves_and_tells(
+    assignor: Assignor, error: type[Exception], static_id: str | None
+) -> None:
+    member = lead_with(assignor, static_id)
+    assert [type(one) for one in raised(member.log)] == [error]
+    leaver = member.sent(Leave).members[0]
+    assert (leaver.member_id, leaver.static_id) == (ME, static_id), "or the others would wait"
+    assert not member.under_way(Sync)
+    assert member.state is State.UNJOINED
+
+
+def test_the_rule_is_named() -> None:
+    (error,) = raised(lead_with(Doubles()).log)
+    assert isinstance(error, BrokenRule)
+    assert error.rule == "one-owner"
+
+
+def test_it_is_tried_again_if_the_application_polls_again() -> None:
+    member = lead_with(Raises())
+    assert not member.under_way(Join)
+    member.end_poll()
+    member.poll()
+    assert member.sent(Join).member_id == ""
+
+
+@pytest.mark.parametrize("assignor", [GivesNoData(), GivesText()], ids=["none", "text"])
+def test_a_strategy_without_its_user_data_does_not_join(assignor: Assignor) -> None:
+    member = Driver([assignor])
+    member.poll()
+    (error,) = raised(member.found())
+    assert isinstance(error, StrategyFailed)
+    assert "'range' gave no user data" in str(error)
+    member.end_poll()
+    assert [type(one) for one in raised(member.poll())] == [StrategyFailed]
+    assert not member.open
+
+
+def test_a_strategy_that_dislikes_its_share_is_told_after_the_rebalance() -> None:
+    member = Driver([DislikesItsShare()])
+    commands = member.settle("t0-0")
+    assert member.heard() == [(Call.ASSIGNED, tp("t0-0"))]
+    assert [type(one) for one in raised(commands)] == [StrategyFailed]
+    assert member.state is State.STABLE
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\0\3\0\0\0\1"], ids=["none", "short", "cut"])
+def test_an_assignment_that_cannot_be_read_is_left(data: bytes) -> None:
+    member = Driver()
+    member.poll()
+    member.found()
+    member.answer_join()
+    commands = member.answer(Sync, SyncReply(assignment=data))
+    assert [type(one) for one in raised(commands)] == [FormatError]
+    assert member.sent(Leave).members[0].member_id == ME
+    assert (member.state, member.machine.assignment) == (State.UNJOINED, ())
+
+
+def test_a_member_whose_subscription_cannot_be_read_is_noted() -> None:
+    member = Driver()
+    member.poll()
+    member.found()
+    member.answer_join(leader=ME, members={ME: told(), OTHER: b"\0"})
+    assert any(OTHER in note.text for note in of(Note, member.log))
+    assert {who for who, _ in member.sent(Sync).assignments} == {ME, OTHER}
+
+
+def test_two_strategies_of_one_name_are_refused() -> None:
+    with pytest.raises(InputError, match="two strategies in the list have the name 'range'"):
+        Driver([Range(), GivesNoData()])
+
+
+def test_strategies_without_a_protocol_in_common_are_refused() -> None:
+    class OnlyCooperative(Range):
+        name: ClassVar[str] = "only-cooperative"
+        protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.COOPERATIVE,)
+
+    with pytest.raises(InputError, match="no rebalance protocol"):
+        Driver([Range(), OnlyCooperative()])
+
+
+# A strategy that takes its time
+
+
+def wait_for_strategy(
+    static_id: str | None = None, max_poll_interval: int = 300_000
+) -> tuple[Driver, MakeAssignment]:
+    """The member leads, and its strategy is at work."""
+    member = Driver(static_id=static_id, max_poll_interval=max_poll_interval)
+    member.makes_assignments = False
+    member.poll()
+    member.found()
+    (task,) = of(MakeAssignment, member.answer_join(leader=ME, members={ME: told(), OTHER: told()}))
+    assert not member.under_way(Sync)
+    return member, task
+
+
+def test_heartbeats_go_on_while_the_strategy_is_at_work() -> None:
+    member, task = wait_for_strategy()
+    member.pass_time(60_000, alive=True)
+    assert (member.state, member.machine.generation) == (State.SYNCING, 1)
+    member.give(make(task))
+    assert [to for to, _ in member.sent(Sync).assignments] == [ME, OTHER]
+    member.answer_sync("t0-0", "t0-1")
+    assert (member.state, member.machine.assignment) == (State.STABLE, tp("t0-0", "t0-1"))
+
+
+def test_what_changes_meanwhile_comes_after_it() -> None:
+    member, task = wait_for_strategy()
+    assert not requests(member.change(t0=5, t1=4))
+    member.give(make(task))
+    commands = member.answer_sync("t0-0", "t0-1")
+    (again,) = [one for one in requests(commands) if isinstance(one, Join)]
+    assert again.reason == "the topics' metadata changed"
+
+
+def test_what_it_makes_for_a_generation_that_is_over_is_dropped() -> None:
+    member, task = wait_for_strategy()
+    commands = member.beat(Code.UNKNOWN_MEMBER_ID)
+    (note,) = [one for one in of(Note, commands) if "strategy" in one.text]
+    assert note.warns
+    assert note.text == (
+        "strategy 'range' was at work for 3.0 s, in vain: heartbeat refused with 25 "
+        "UNKNOWN_MEMBER_ID"
+    )
+    assert Timer.ASSIGN not in member.timers
+    assert not member.give(make(task))
+    assert member.state is State.JOINING
+
+
+def test_nor_is_what_it_makes_for_one_who_closes() -> None:
+    member, task = wait_for_strategy()
+    commands = member.give(CloseAsked(member.now + 1_000))
+    assert not [one for one in of(Note, commands) if one.warns]
+    member.answer(Leave, LeaveReply())
+    assert member.state is State.LEFT
+    assert not member.give(make(task))
+
+
+def test_what_it_makes_while_there_is_no_coordinator_is_made_anew() -> None:
+    member, task = wait_for_strategy()
+    member.beat(Code.NOT_COORDINATOR)
+    member.give(make(task))
+    member.pass_time(1_000)
+    member.found()
+    assert member.state is State.JOINING
+
+
+@pytest.mark.parametrize("static_id", [None, "mine"])
+def test_one_that_takes_longer_than_the_rebalance_may(static_id: str | None) -> None:
+    member, task = wait_for_strategy(max_poll_interval=10_000, static_id=static_id)
+    commands = member.pass_time(10_000, alive=True)
+    (error,) = raised(commands)
+    assert isinstance(error, StrategyFailed)
+    assert str(error) == (
+        "group 'g': strategy 'range' has made no assignment for 10.0 s, and the group waits no "
+        "longer than max.poll.interval.ms = 10000. The strategy must be faster, or "
+        "max.poll.interval.ms higher"
+    )
+    assert Leave in map(type, requests(commands))
+    assert member.state is State.UNJOINED
+    assert not member.give(make(task))

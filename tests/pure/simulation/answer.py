@@ -1,0 +1,148 @@
+"""What a coordinator says is done must be true: in the journal, and of this generation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rota.group.state import State
+from rota.model.entry import OffsetCommitted
+from rota.model.reply import (
+    CommitReply,
+    DeleteGroupsReply,
+    DeleteOffsetsReply,
+    FetchOffsetsReply,
+    HeartbeatReply,
+    JoinReply,
+    LeaveReply,
+    Reply,
+    SyncReply,
+)
+from rota.model.request import (
+    CommitOffsets,
+    DeleteGroups,
+    DeleteOffsets,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    Request,
+    Sync,
+)
+from rota.model.topic import TopicPartition
+from tests.pure.simulation.rule import must
+from tests.pure.simulation.stored import Stored
+
+
+@dataclass(slots=True)
+class Live:
+    """A group as its notes tell of it."""
+
+    state: State
+    generation: int
+    incarnation: int
+
+
+class Told(NamedTuple):
+    """An answer to a join."""
+
+    reply: JoinReply
+    incarnation: int
+    life: int
+    """Which coordinator gave it."""
+
+
+class Answers:
+    """Checks answers of success against the journal and the notes."""
+
+    def __init__(self) -> None:
+        self.stored = Stored()
+        self.live: dict[str, Live] = {}
+        self.lives = 0
+        """How many coordinators there have been."""
+        self.told: dict[int, Told] = {}
+        """What each successful answer to a join told of, by the answer's id."""
+
+    def check(self, request: Request, reply: Reply, *, written: bool) -> None:
+        """Whatever is told of as done is in the journal.
+
+        ``written`` says of a commit that its entries were just written.
+        """
+        match request, reply:
+            case Join(), JoinReply():
+                self._joined(request, reply)
+            case Sync(), SyncReply():
+                self._synced(request, reply)
+            case Heartbeat(), HeartbeatReply():
+                self._beaten(request)
+            case CommitOffsets(), CommitReply():
+                must(written, "no success before the journal", request)
+            case Leave(), LeaveReply():
+                self._left(request, reply)
+            case FetchOffsets(), FetchOffsetsReply():
+                self._fetched(request, reply)
+            case DeleteGroups(), DeleteGroupsReply():
+                kept = [name for name, code in reply.codes.items() if not code]
+                gone = self.stored.groups.keys().isdisjoint(kept)
+                must(gone, "no success before the journal", request)
+            case DeleteOffsets(), DeleteOffsetsReply():
+                offsets = self._offsets(request.group)
+                gone = not any(tp in offsets for tp, code in reply.codes.items() if not code)
+                must(gone, "no success before the journal", request)
+            case _:
+                pass
+
+    def _offsets(self, group: str) -> dict[TopicPartition, OffsetCommitted]:
+        known = self.stored.groups.get(group)
+        return known.offsets if known else {}
+
+    def _joined(self, request: Join, reply: JoinReply) -> None:
+        live, known = self.live[request.group], self.stored.groups.get(request.group)
+        must(known is not None, "no success before the journal", request)
+        assert known is not None
+        self.told[id(reply)] = Told(reply, live.incarnation, self.lives)
+        must(reply.generation == live.generation, "joins tell the generation", live, reply)
+        must(live.state in (State.COMPLETING, State.STABLE), "joins end a join phase", live, reply)
+        if live.state is State.STABLE:
+            there = known.saved.generation == reply.generation and known.member(reply.member_id)
+            must(there, "no success before the journal", request, reply)
+        if reply.leader == reply.member_id and not reply.skip_assignment:
+            ids = [member.member_id for member in reply.members]
+            must(reply.member_id in ids, "leaders are told of all", reply)
+
+    def _synced(self, request: Sync, reply: SyncReply) -> None:
+        known = self.stored.groups[request.group]
+        live = self.live[request.group]
+        one = request.generation == known.saved.generation == live.generation
+        must(one, "no success before the journal", request, live)
+        member = known.member(request.member_id)
+        must(member is not None, "no success before the journal", request)
+        assert member is not None
+        must(member.assignment == reply.assignment, "what is handed out is stored", member, reply)
+
+    def _beaten(self, request: Heartbeat) -> None:
+        live = self.live[request.group]
+        right = request.generation == live.generation
+        must(right, "heartbeats are of the generation", live, request)
+        ready = live.state in (State.COMPLETING, State.STABLE)
+        must(ready, "heartbeats tell of a rebalance", live, request)
+
+    def _left(self, request: Leave, reply: LeaveReply) -> None:
+        if self.live[request.group].state is not State.EMPTY:
+            return  # that somebody left is not stored before the next generation is
+        stored = self.stored.groups[request.group].saved.members
+        for leaver in (one for one in reply.members if not one.code):
+            there = [
+                member
+                for member in stored
+                if member.member_id == leaver.member_id
+                or (not leaver.member_id and member.static_id == leaver.static_id)
+            ]
+            must(not there, "no success before the journal", request, there)
+
+    def _fetched(self, request: FetchOffsets, reply: FetchOffsetsReply) -> None:
+        kept = self._offsets(request.group)
+        found = {tp: given.offset for tp, given in reply.offsets.items() if given is not None}
+        asked = kept if request.partitions is None else request.partitions
+        wanted = {tp: kept[tp].offset for tp in asked if tp in kept}
+        must(found == wanted, "what is fetched is stored", found, wanted)

@@ -1,0 +1,414 @@
+"""In place of a world's coordinator: a whole broker, storage included, that is spoken to by frames.
+
+It lives on a disk that tears and refuses, and dies as often as its world wants. What it writes is
+read back, for the checks that know the journal.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+from rota.broker import groups, topics
+from rota.broker.alarm import Alarms
+from rota.broker.event import Close, Closed, ConnectionId, Event, Log, Opened, Received, Send, Woken
+from rota.broker.groups import Groups
+from rota.broker.handlers import group, offset
+from rota.broker.means import Means
+from rota.broker.node import Node
+from rota.broker.opening import open_topics
+from rota.broker.part import Parts
+from rota.formats import journal
+from rota.group import event as group_event
+from rota.group.event import Command, TimerKey
+from rota.model.config import BrokerConfig, GroupConfig, TopicConfig
+from rota.model.entry import ClassicEntry, OffsetCommitted
+from rota.model.naming import JOURNAL
+from rota.model.reply import JoinReply
+from rota.model.request import Join, Request
+from rota.model.topic import TopicPartition
+from rota.sim import node, process, world
+from rota.sim.agenda import Entry
+from rota.sim.chance import Chance
+from rota.sim.link import Link
+from rota.sim.node import Boundary, Caller
+from rota.sim.process import Process, Program
+from rota.sim.stage import Stage
+from rota.sim.trace import What
+from rota.storage.folder import open_folder
+from rota.storage.log import Appended, Pair
+from tests.pure.simulation.answer import Answers
+from tests.pure.simulation.ownership import Floor, WatchedMachine
+from tests.pure.simulation.plan import Plan
+from tests.pure.simulation.rule import must
+from tests.pure.simulation.safety import Desk, WatchedCoordinator
+from tests.pure.simulation.worlds import Arena
+from tests.support.coordinator import wire
+from tests.support.faulty_disk import FaultyDisk, Stopped
+from tests.support.group_node import decoded, frame, is_fault
+
+CONFIG = BrokerConfig(offsets_partitions=1, offsets_segment_bytes=8_192)
+"""One coordinator, and segments that are soon full, so that they are compacted."""
+HANDLERS = {each.api: each for module in (group, offset) for each in module.HANDLERS}
+PROBED = {"probe": 1}
+NEVER = 1 << 60
+
+
+class Broker(node.Node):
+    """A broker's process, and the disk that outlives it."""
+
+    def __init__(self, stage: Stage, config: GroupConfig, seed: int) -> None:
+        super().__init__(stage, config, seed)
+        self.answers = Answers()
+        self.broken: Exception | None = None
+        """What a check has raised: the node would take it for a fault of one request."""
+        self.lines: list[str] = []
+        self.alarms = Alarms()
+        self._chance = Chance(seed, 4)
+        self._disk = FaultyDisk(seed)
+        self._topics: Mapping[str, int] = {}
+        self._running: Parts | None = None
+        self._node: Node | None = None
+        self._writing: list[ClassicEntry] = []
+        """What may or may not be on the disk when the process dies over it."""
+        self._doomed = False
+        """It dies before anybody is answered."""
+        self._alarm = Entry(self._woken, None, None, beat=True)
+        self._connections: dict[ConnectionId, tuple[Caller, Request, Any]] = {}
+        self._links: dict[Link, ConnectionId] = {}
+        self._opened = 0
+
+    # life and death
+
+    def start(self, load_time: int = 0) -> None:
+        assert self.coordinator is None, "the broker runs already"
+        if load_time:
+            self._stage.agenda.add(self._stage.now + load_time, self._restart, 0)
+            return
+        self._life += 1
+        self._stage.tell(What.COORDINATOR, "", "loading")
+        self._make()
+        self._stage.tell(What.COORDINATOR, "", "loaded")
+        self.set_topics(self._topics)
+
+    def _make(self) -> None:
+        self.alarms = Alarms()
+        means = Means(
+            disk=self._disk,
+            folder=open_folder(
+                self._disk, node_id=1, new_id=self._new_bytes, report=self.lines.append
+            ),
+            config=CONFIG,
+            defaults=TopicConfig(),
+            alarms=self.alarms,
+            new_id=self._new_bytes,
+            report=self.lines.append,
+        )
+        stored = open_topics(means, self._stage.now)
+        self._settle(stored)
+        self._running = Parts(
+            config=CONFIG,
+            topics=stored,
+            groups=Groups(self._config, stored, self.alarms, self._new_id, self._say),
+            alarms=self.alarms,
+            log=self._say,
+            address=("127.0.0.1", 9092),
+        )
+        self._node = Node(self._running, HANDLERS)
+        self._running.groups.load(self._stage.now)
+        self._running.groups.find("any", self._stage.now)
+        self._wait()
+
+    def _settle(self, stored: topics.Topics) -> None:
+        """What was being written when it died is there as a whole, or not at all."""
+        log = stored.log(JOURNAL, 0)
+        end = 0 if log is None else log.end
+        if end != len(self.journal):
+            whole = end == len(self.journal) + len(self._writing)
+            must(whole, "all or nothing is written", end, len(self.journal), self._writing)
+            self._keep(self._writing)
+        self._writing = []
+
+    def stop(self) -> None:
+        if self.coordinator is None:
+            return
+        gone, self._disk = self._disk, self._disk.kill()
+        gone.stop_at(NEVER)  # what the dead process held may be thrown away in peace
+        self._node = self._running = None
+        self._connections.clear()
+        self._links.clear()
+        self._stage.agenda.cancel(self._alarm)
+        super().stop()
+
+    def hand_over(self, load_time: int = 0) -> None:
+        """It is asked to move away, and somebody looks for it later."""
+        if self._running is None:
+            return
+        self._stage.tell(What.COORDINATOR, "", "unloaded")
+        self._do(functools.partial(self._running.groups.move, "any"))
+        self._stage.agenda.add(self._stage.now + load_time, self._look, self._life)
+
+    def _look(self, life: int) -> None:
+        if life == self._life and self._running is not None:
+            self._do(functools.partial(self._running.groups.find, "any"))
+
+    def set_topics(self, wanted: Mapping[str, int]) -> None:
+        """The cluster's topics are these from now on."""
+        self._topics = dict(wanted)
+        if self._running is not None:
+            self._do(self._change_topics)
+
+    def _change_topics(self, now: int) -> None:
+        assert self._running is not None
+        stored, wanted = self._running.topics, {**self._topics, **PROBED}
+        for topic in tuple(stored):
+            if topic.name not in wanted and not topic.internal:
+                stored.delete(topic.name, now)
+        for name, count in wanted.items():
+            known = stored.get(name)
+            if known is None:
+                stored.create(name, count, {}, now)
+            elif known.partitions < count:
+                stored.grow(name, count, now)
+
+    def delete_topics(self, topics: tuple[str, ...]) -> None:
+        """They are gone already."""
+
+    def _say(self, level: int, text: str) -> None:
+        self.lines.append(text)
+
+    def _new_bytes(self) -> bytes:
+        self._ids += 1
+        return struct.pack(">qq", self._seed, self._ids)
+
+    # what is written
+
+    def append(
+        self,
+        write: Callable[..., Appended],
+        stored: topics.Topics,
+        name: str,
+        partition: int,
+        pairs: Iterable[Pair],
+        now: int,
+    ) -> Appended:
+        """Stands before the real append, and lets the world interfere."""
+        pairs = list(pairs)
+        self._writing = [_classic(*pair) for pair in pairs]
+        if self._dies(Boundary.BEFORE_APPEND):
+            if self._chance.happens(0.5):
+                raise Stopped
+            self._disk.stop_at(self._chance.below(3))
+        _, code = self._stage.nature.append(now)
+        if code:
+            self._disk.refuse("append", f"{JOURNAL}-0/*.log", partly=self._chance.below(100))
+        try:
+            appended = write(stored, name, partition, pairs, now)
+        finally:
+            self._disk.allow()
+        self._keep(self._writing)
+        self._writing = []
+        if self._dies(Boundary.BEFORE_REPLAY):
+            raise Stopped
+        self._doomed = self._doomed or self._dies(Boundary.BEFORE_REPLY)
+        return appended
+
+    def _dies(self, boundary: Boundary) -> bool:
+        return self._crash is not None and self._crash[0] is boundary and not self._doomed
+
+    def _keep(self, entries: list[ClassicEntry]) -> None:
+        for entry in entries:
+            commit = isinstance(entry, OffsetCommitted)
+            self._stage.tell(What.JOURNAL, entry.group, entry, news=not commit)
+            if isinstance(entry, OffsetCommitted):
+                key = entry.group, TopicPartition(entry.topic, entry.partition)
+                self.committed[key] = entry.offset
+        self.journal += entries
+
+    # what comes in and goes out
+
+    def request(self, caller: Caller, request: Request) -> None:
+        """Sends it as a frame, over the connection of its link or over one of its own."""
+        self._hang_up()
+        connection = self._connection(caller, request)
+        message = wire.encode(request)
+        self._connections[connection] = caller, request, message
+        client = request.client_id if isinstance(request, Join) else "c"
+        data = frame(message, message.API_VERSION, 1, client.encode())
+        self._happen(Received(connection, data))
+
+    def _connection(self, caller: Caller, request: Request) -> ConnectionId:
+        link = getattr(caller, "link", None)
+        if link in self._links:
+            return self._links[link]
+        self._opened += 1
+        connection = ConnectionId(self._opened)
+        self._happen(Opened(connection, request.client_host if isinstance(request, Join) else "h"))
+        if link is not None:
+            self._links[link] = connection
+        return connection
+
+    def _hang_up(self) -> None:
+        """Connections that their clients have given up are closed, whatever waits on them."""
+        for link, connection in list(self._links.items()):
+            if not link.is_open:
+                del self._links[link]
+                self._connections.pop(connection, None)
+                self._happen(Closed(connection))
+
+    def _woken(self, _: object) -> None:
+        self._happen(Woken())
+
+    def _do(self, act: Callable[[int], object]) -> None:
+        """Something is done to the broker from outside, as its owner can."""
+        self._guarded(lambda: act(self._stage.now))
+        self._happen(Woken())
+
+    def _happen(self, event: Event) -> None:
+        if self._node is None:
+            return
+        running = self._node
+        life = self._life
+        commands = self._guarded(lambda: running.handle(event, self._stage.now))
+        if self.broken is not None:
+            raise self.broken
+        for command in commands or ():
+            if life != self._life:
+                return
+            match command:
+                case Send(connection, data):
+                    self._answer(connection, bytes(data))
+                case Close(connection, reason):
+                    raise AssertionError(f"connection {connection} was closed: {reason}")
+                case Log(_, text):
+                    must(not is_fault(text), "nothing raises", text)
+                    self.lines.append(text)
+                case _:
+                    raise AssertionError(f"no member asks for what leads to this: {command}")
+        self._wait()
+
+    def _guarded(self, act: Callable[[], Any]) -> Any:
+        """What comes of it; nothing, if it died over it."""
+        try:
+            found = act()
+        except Stopped:
+            self._doomed = True
+        if not self._doomed:
+            return found
+        self._doomed = False
+        assert self._crash is not None
+        boundary = self._crash[0]
+        assert self._dies_at(boundary)
+        return None
+
+    def _answer(self, connection: ConnectionId, data: bytes) -> None:
+        caller, request, message = self._connections.pop(connection)
+        answer = decoded(data, message, message.API_VERSION, 1)
+        reply = wire.decode(request, answer)
+        if isinstance(reply, JoinReply) and not reply.code:
+            self._recognise(reply)
+        caller.answered(reply)
+
+    def _recognise(self, reply: JoinReply) -> None:
+        """The checks know it by the object that the coordinator gave, not by what came of it."""
+        told = self.answers.told
+        given = next(one for one in reversed(told.values()) if one.reply == reply)
+        told[id(reply)] = given._replace(reply=reply)
+
+    def _wait(self) -> None:
+        if self._node is not None and (at := self._node.next_alarm()) is not None:
+            self._stage.agenda.move(self._alarm, at)
+
+
+def _classic(key: bytes | None, value: bytes | None) -> ClassicEntry:
+    entry = journal.decode(key or b"", value)
+    assert isinstance(entry, ClassicEntry)
+    return entry
+
+
+class OutspokenCoordinator(WatchedCoordinator):
+    """What is wrong with it is not kept quiet by the broker around it."""
+
+    def __init__(self, broker: Broker, *given: Any) -> None:
+        super().__init__(*given)
+        self._broker = broker
+
+    def handle(self, event: group_event.Event, now: int) -> list[Command]:
+        try:
+            return super().handle(event, now)
+        except Exception as error:
+            self._broker.broken = self._broker.broken or error
+            raise
+
+
+class BrokerArena(Arena):
+    """A random world around a whole broker."""
+
+    def __init__(self, plan: Plan, desk: Desk, floor: Floor) -> None:
+        self._deleted = False
+        super().__init__(plan, desk, floor)
+        self.broker.set_topics(self._topics)
+
+    @property
+    def broker(self) -> Broker:
+        assert isinstance(self._node, Broker)
+        return self._node
+
+    @property
+    def timers(self) -> Iterable[TimerKey]:
+        """The coordinator's timers, as far as an alarm is set for them."""
+        names = self.broker.alarms.names
+        return [name[1] for name in names if isinstance(name, tuple) and name[0] == 0]
+
+    def start(self, program: Program) -> Process:
+        if self._deleted:
+            self.disturbed.add(program.name)
+        return super().start(program)
+
+    def delete_topic(self, topic: str) -> None:
+        """As in Kafka, whoever commits offsets of a topic that is gone tries so again and again
+        before it joins, and may be too late.
+        """
+        self._deleted = True
+        self.disturbed.update(self.processes)
+        super().delete_topic(topic)
+
+    def _change_topics(self) -> None:
+        super()._change_topics()
+        self.broker.set_topics(self._topics)
+
+
+def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> BrokerArena:
+    """A world of this plan; until the stack is closed, all machines are watched."""
+    desk = Desk(tally)
+    floor = Floor(desk)
+    made: list[Broker] = []
+
+    def broker(stage: Stage, config: GroupConfig, seed: int) -> Broker:
+        made.append(Broker(stage, config, seed))
+        made[0].answers = desk.answers
+        return made[0]
+
+    def coordinator(config: GroupConfig, new_id: Callable[[], str]) -> WatchedCoordinator:
+        desk.journal = made[0].journal
+        made[0].coordinator = found = OutspokenCoordinator(made[0], desk, config, new_id)
+        return found
+
+    write = topics.Topics.append_records
+
+    def append(stored: topics.Topics, *given: Any) -> Appended:
+        return made[0].append(write, stored, *given)
+
+    for module, name, in_place in (
+        (world, "Node", broker),
+        (groups, "Coordinator", coordinator),
+        (process, "Machine", functools.partial(WatchedMachine, floor)),
+        (topics.Topics, "append_records", append),
+    ):
+        stack.enter_context(mock.patch.object(module, name, in_place))
+    return BrokerArena(plan, desk, floor)

@@ -1,0 +1,202 @@
+"""What members may do: checked on every event that one handles.
+
+Two members may both believe to own a partition only while one of them has not heard of the other's
+generation: it is frozen, cut off, or its next heartbeat is still to come. Kafka allows this, and
+guards by refusing the commits of the one that is behind. Two that know the same generation never
+own the same partition, whatever phase they are in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rota.assignors.interface import Assignor
+from rota.assignors.registry import common_protocol
+from rota.errors import Code
+from rota.formats import subscription
+from rota.member.event import (
+    Answered,
+    Call,
+    CallListener,
+    Command,
+    CommitAsked,
+    Event,
+    FinishCommit,
+    ListenerReturned,
+    RunCallback,
+    Send,
+    SetAssignment,
+    Withhold,
+)
+from rota.member.machine import Machine
+from rota.member.state import State
+from rota.model.config import MemberConfig
+from rota.model.membership import RebalanceProtocol
+from rota.model.offset import OffsetAndMetadata
+from rota.model.reply import JoinReply
+from rota.model.request import Join
+from rota.model.topic import TopicPartition
+from tests.pure.simulation.answer import Told
+from tests.pure.simulation.rule import must
+from tests.pure.simulation.safety import Desk
+
+Consumed = Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a member was seen to do."""
+
+    name: str
+    group: str
+    static_id: str | None
+    protocol: RebalanceProtocol
+    held: set[TopicPartition] = field(default_factory=set)
+    """Assigned and not revoked, as its listener was told."""
+    calling: bool = False
+    incarnation: int = 0
+    """Which generation it knows, and which of several of one number."""
+    life: int = 0
+    """Which coordinator told it."""
+    asked: set[int] = field(default_factory=set)
+    """Its application's commits that are not over."""
+
+    @property
+    def identity(self) -> str:
+        """A static member stays who it is when it is replaced."""
+        return self.static_id or self.name
+
+
+class Floor:
+    """Watches all members of a world."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.machines: Callable[[], Iterable[Machine]] = lambda: ()
+        """The members that live."""
+        self._owners: dict[tuple[str, int, TopicPartition], str] = {}
+
+    def handled(
+        self, machine: WatchedMachine, before: State, event: Event, commands: Sequence[Command]
+    ) -> None:
+        seen = machine.seen
+        match event:
+            case Answered(_, JoinReply() as reply) if reply.code is Code.NONE:
+                if machine.generation == reply.generation:
+                    self._enter(seen, self.desk.answers.told[id(reply)])
+            case ListenerReturned():
+                seen.calling = False
+            case CommitAsked():
+                seen.asked.add(event.commit_id)
+            case _:
+                pass
+        for command in commands:
+            self._commanded(machine, before, command)
+        owned = set(machine.assignment)
+        must(seen.held <= owned, "what is revoked is given up", seen.name, seen.held - owned)
+        if not seen.calling:
+            rest = owned - seen.held
+            must(not rest, "listeners are told first", seen.name, sorted(rest))
+
+    def _enter(self, seen: Seen, told: Told) -> None:
+        """A member's generations rise, but for one that a restart has forgotten."""
+        rises = told.incarnation >= seen.incarnation or told.life > seen.life
+        must(rises, "generations rise for a member", seen.name, seen.incarnation, told)
+        seen.incarnation, seen.life = told.incarnation, told.life
+
+    def _commanded(self, machine: WatchedMachine, before: State, command: Command) -> None:
+        seen = machine.seen
+        match command:
+            case CallListener(_, call, partitions):
+                must(not seen.calling, "one listener call at a time", seen.name, command)
+                seen.calling = True
+                self._called(machine, call, set(partitions))
+            case Send(_, request):
+                must(before is not State.FENCED, "the fenced are silent", seen.name, request)
+                if isinstance(request, Join):
+                    _check_claims(machine, request)
+            case SetAssignment(partitions, _):
+                self.desk.tally["assignment changed"] += 1
+            case Withhold(partitions):
+                rest = set(partitions) - set(machine.assignment)
+                must(not rest, "only what is owned is withheld", seen.name, rest)
+            case FinishCommit(commit_id, error) | RunCallback(commit_id, _, error):
+                must(commit_id in seen.asked, "commits end once", seen.name, command)
+                seen.asked.remove(commit_id)
+                outcome = type(error).__name__ if error else "done"
+                self.desk.tally[f"commit {outcome}"] += 1
+            case _:
+                pass
+
+    def _called(self, machine: WatchedMachine, call: Call, told: set[TopicPartition]) -> None:
+        seen = machine.seen
+        self.desk.tally[call.value] += 1
+        if call is not Call.ASSIGNED:
+            rest = told - seen.held
+            must(not rest, "only what is owned is revoked", seen.name, call, rest)
+            seen.held -= told
+            return
+        again = told & seen.held
+        must(not again, "assigned once", seen.name, sorted(again))
+        if seen.protocol is RebalanceProtocol.EAGER:
+            must(not seen.held, "eager revokes all", seen.name, sorted(seen.held))
+        seen.held |= told
+        must(seen.held == set(machine.assignment), "listeners are told all", seen.name)
+        self._own(machine)
+        self._check_others(machine, told)
+
+    def _own(self, machine: WatchedMachine) -> None:
+        """From now on these are the member's in this generation, and nobody else's ever."""
+        seen = machine.seen
+        for tp in machine.assignment:
+            owner = self._owners.setdefault((seen.group, seen.incarnation, tp), seen.identity)
+            one = owner == seen.identity
+            text = f"{tp} in generation {machine.generation}: {owner} and {seen.identity}"
+            must(one, "one owner in a generation", text)
+
+    def _check_others(self, machine: WatchedMachine, added: set[TopicPartition]) -> None:
+        """Nobody who knows this generation still has what was added."""
+        seen = machine.seen
+        for other in self.machines():
+            assert isinstance(other, WatchedMachine)
+            theirs = other.seen
+            if theirs.group != seen.group or theirs.identity == seen.identity:
+                continue
+            both = added.intersection(other.assignment)
+            if not both:
+                continue
+            self.desk.tally["one owner is behind"] += 1
+            knows = other.generation >= 0 and theirs.incarnation == seen.incarnation
+            text = f"{sorted(both)}: {seen.name} and {theirs.name}, both of {machine.generation}"
+            must(not knows, "nobody else owns it", text)
+
+
+def _check_claims(machine: WatchedMachine, request: Join) -> None:
+    """An eager member joins with nothing; a cooperative one says truly what it owns."""
+    owned = set(machine.assignment)
+    if machine.seen.protocol is RebalanceProtocol.EAGER:
+        must(not owned, "eager joins with nothing", machine.seen.name, sorted(owned))
+    for _, metadata in request.protocols:
+        told = set(subscription.decode(metadata).owned)
+        must(told == owned, "claims are true", machine.seen.name, told ^ owned)
+
+
+class WatchedMachine(Machine):
+    """A member under the eyes of a :class:`Floor`. Its client id is its process's name."""
+
+    def __init__(
+        self, floor: Floor, config: MemberConfig, assignors: Sequence[Assignor], consumed: Consumed
+    ) -> None:
+        super().__init__(config, assignors, consumed)
+        self.seen = Seen(
+            config.client_id, config.group, config.static_id, common_protocol(assignors)
+        )
+        self._floor = floor
+
+    def handle(self, event: Event, now_ms: int) -> list[Command]:
+        before = self.state
+        commands = super().handle(event, now_ms)
+        self.check_invariants()
+        self._floor.handled(self, before, event, commands)
+        return commands

@@ -1,0 +1,155 @@
+"""Plays the world of a seed, from its first step to the calm at its end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TypeAlias
+from unittest import mock
+
+from rota.group.classic import Group
+from rota.group.state import State
+from rota.model.entry import GroupSaved, OffsetCommitted
+from rota.model.reply import CommitReply, JoinReply
+from rota.model.request import CommitOffsets, Join, Sync
+from rota.sim.trace import Record
+from tests.pure.simulation.director import Director
+from tests.pure.simulation.liveness import (
+    CALM,
+    check_settled,
+    most_generations,
+    nudge,
+    settling_time,
+    watch_for_outcasts,
+)
+from tests.pure.simulation.plan import Plan, drawn
+from tests.pure.simulation.rule import Broken, must
+from tests.pure.simulation.worlds import Arena, watched
+
+Watched: TypeAlias = Callable[[Plan, Counter[str], ExitStack], Arena]
+WIDTH = 170
+TOLD = 60
+"""How many of the last things that happened a failure tells."""
+
+
+class Failure(AssertionError):
+    """A seed that breaks a rule; says how to see it again."""
+
+    def __init__(self, plan: Plan, rule: str, error: BaseException, trace: list[str]) -> None:
+        last = "\n".join(trace)
+        super().__init__(
+            f"seed {plan.seed} (trouble with {plan.kind.value}) breaks the rule: {error}\n"
+            f"{last}\n"
+            f"play it again: ROTA_SEED={plan.seed} python -m pytest tests/pure/simulation -k seed"
+        )
+        self.rule = rule
+
+
+def play(seed: int, watched: Watched = watched) -> Counter[str]:
+    """Plays a seed; counts what happened in it.
+
+    :param watched: makes the world
+    :raises Failure: a rule was broken
+    """
+    plan = drawn(seed)
+    tally: Counter[str] = Counter()
+    with ExitStack() as stack:
+        count_moves(tally, stack)
+        arena = watched(plan, tally, stack)
+        try:
+            _play(arena)
+        except Exception as error:
+            rule = error.rule if isinstance(error, Broken) else type(error).__name__
+            trace = tail(arena.trace)
+            raise Failure(plan, rule, error, trace) from error
+    return tally
+
+
+def fingerprint(seed: int) -> str:
+    """Of everything that happens in a world, in its order."""
+    digest = hashlib.sha256()
+    with ExitStack() as stack:
+        arena = watched(drawn(seed), Counter(), stack)
+        _play(arena)
+        for record in arena.trace:
+            digest.update(f"{record}\n".encode())
+    return digest.hexdigest()
+
+
+def _play(arena: Arena) -> None:
+    watch_for_outcasts(arena)
+    Director(arena).rehearse()
+    run(arena, arena.plan.horizon)
+    settle(arena)
+    check_settled(arena)
+    if nudge(arena):
+        arena.tally["static member came back"] += 1
+        settle(arena)
+        must(not arena.desk.returned, "members get stable", *arena.desk.returned)
+        check_settled(arena)
+    settled = dict(arena.desk.generations)
+    run(arena, arena.now + CALM)
+    check_settled(arena)
+    must(settled == dict(arena.desk.generations), "no rebalance without a reason", settled)
+    total = arena.desk.generations.total()
+    most = most_generations(arena)
+    must(total <= most, "generations are bounded by events", total, "of at most", most)
+    arena.tally["generations"] += total
+
+
+def settle(arena: Arena) -> None:
+    """As long as it may take; an application that has enough even now begins it anew."""
+    until = arena.now + settling_time(arena)
+    while arena.now < until:
+        run(arena, until)
+        arena.catch_up()
+        until = max(until, arena.last_exit + settling_time(arena))
+
+
+def run(arena: Arena, until: int) -> None:
+    """Step by step; the checks run inside the machines that each step wakes."""
+    arena.at(until, lambda: None)
+    while arena.now < until:
+        arena.step()
+        arena.tally["steps"] += 1
+
+
+def count_moves(tally: Counter[str], stack: ExitStack) -> None:
+    """Every move of a group is counted."""
+    move = Group.move
+
+    def counted(group: Group, state: State, now: int) -> None:
+        tally[f"move {group.state.value} -> {state.value}"] += 1
+        move(group, state, now)
+
+    stack.enter_context(mock.patch.object(Group, "move", counted))
+
+
+def tail(trace: list[Record]) -> list[str]:
+    """The last things that happened, without commits that went well, each in one line."""
+    lines: list[str] = []
+    for record in reversed(trace):
+        if not isinstance(record.detail, CommitOffsets | CommitReply | OffsetCommitted):
+            lines.append(_line(record))
+        if len(lines) == TOLD:
+            break
+    return lines[::-1]
+
+
+def _line(record: Record) -> str:
+    detail = record.detail
+    match detail:
+        case Join():
+            told = f"{detail.member_id} {[name for name, _ in detail.protocols]} {detail.reason}"
+        case Sync():
+            told = f"{detail.member_id} {detail.generation}, {len(detail.assignments)} parts"
+        case JoinReply():
+            told = f"{detail.code.name} {detail.member_id} {detail.generation} of {detail.leader}"
+        case GroupSaved():
+            told = f"{detail.generation}: {[member.member_id for member in detail.members]}"
+        case _:
+            told = "" if detail is None else str(detail)
+    kind = "" if isinstance(detail, str | tuple | None) else type(detail).__name__
+    return f"{record.at:>9} {record.what:<11} {record.who:<6} {kind} {told}"[:WIDTH]

@@ -1,0 +1,137 @@
+"""One fixed story, in which a coordinator writes every kind of entry: for tests that break it at
+every place in turn.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from rota.assignors.registry import resolve_all
+from rota.errors import Code
+from rota.model.config import GroupConfig, MemberConfig
+from rota.model.request import DeleteGroups, DeleteOffsets
+from rota.model.topic import TopicPartition
+from rota.sim.network import Odds
+from rota.sim.process import Process, Program
+from tests.pure.simulation.liveness import CALM, check_settled, nudge
+from tests.pure.simulation.plan import SECOND, GroupPlan, Kind, Plan
+from tests.pure.simulation.play import Watched, run
+from tests.pure.simulation.play import settle as settle_down
+from tests.pure.simulation.rule import must
+from tests.pure.simulation.worlds import Arena, watched
+
+GROUP = "g"
+END = 100 * SECOND
+
+PLAN = Plan(
+    seed=1,
+    kind=Kind.BROKER,
+    features=(),
+    groups=(GroupPlan(GROUP, (("cooperative-sticky",),), "exact", 3, 0.3),),
+    topics={"t0": 3, "t1": 2},
+    config=GroupConfig(min_session_timeout=SECOND, initial_rebalance_delay=500),
+    odds=Odds(),
+    latency=2,
+    append=5,
+    metadata_age=0,
+    horizon=END,
+    hasty=False,
+    resets=True,
+    script=(),
+)
+
+
+def program(name: str, *, static: bool = False, **settings: int) -> Program:
+    config = MemberConfig(
+        group=GROUP,
+        client_id=name,
+        static_id=f"static-{name}" if static else None,
+        session_timeout=settings.get("session", 6 * SECOND),
+        heartbeat_interval=settings.get("heartbeat", SECOND),
+        max_poll_interval=settings.get("poll", 10 * SECOND),
+        auto_commit=False,
+    )
+    return Program(
+        name=name,
+        config=config,
+        assignors=functools.partial(resolve_all, "cooperative-sticky"),
+        topics=("t0", "t1"),
+    )
+
+
+@contextmanager
+def stage(plan: Plan = PLAN, watched: Watched = watched) -> Iterator[Arena]:
+    """A watched world with nobody in it."""
+    with ExitStack() as stack:
+        yield watched(plan, Counter(), stack)
+
+
+def _do(arena: Arena, name: str, act: Callable[[Process], object]) -> Callable[[], None]:
+    """Something is done to a process, if it still runs."""
+
+    def done() -> None:
+        if name in arena.processes:
+            act(arena[name])
+
+    return done
+
+
+def _commit(wait: int | None) -> Callable[[Process], None]:
+    return lambda one: one.commit(wait=wait)
+
+
+def tell(arena: Arena) -> None:
+    """Three come, commit, see a topic grow, lose one, and go; then the group is deleted."""
+    for name in ("a", "b"):
+        arena.at(0, functools.partial(arena.start, program(name)))
+    static = program("s", static=True)
+    arena.at(100, functools.partial(arena.start, static))
+    arena.at(8 * SECOND, _do(arena, "a", _commit(3 * SECOND)))
+    arena.at(9 * SECOND, _do(arena, "b", _commit(None)))
+    arena.at(12 * SECOND, lambda: arena.set_partitions({"t1": 5}))
+    arena.at(30 * SECOND, _do(arena, "s", Process.crash))
+    arena.at(31 * SECOND, functools.partial(_start, arena, static))
+    arena.at(35 * SECOND, _do(arena, "s", _commit(3 * SECOND)))
+    arena.at(40 * SECOND, _do(arena, "b", Process.leave))
+    arena.at(55 * SECOND, functools.partial(arena.delete_topic, "t0"))
+    arena.at(70 * SECOND, _do(arena, "a", Process.leave))
+    arena.at(72 * SECOND, _do(arena, "s", Process.crash))
+    offsets = DeleteOffsets(group=GROUP, partitions=(TopicPartition("t1", 0),))
+    arena.at(90 * SECOND, lambda: arena.ask(offsets))
+    arena.at(92 * SECOND, lambda: arena.ask(DeleteGroups(groups=(GROUP,))))
+    arena.at(94 * SECOND, functools.partial(arena.start, program("c")))
+
+
+def _start(arena: Arena, one: Program) -> None:
+    if one.name not in arena.processes:
+        arena.start(one)
+
+
+def play_out(arena: Arena) -> None:
+    """To the end of the story, and on until everything is well."""
+    run(arena, END)
+    if arena.coordinator is None:
+        arena.start_coordinator()
+    settle(arena)
+
+
+def settle(arena: Arena) -> None:
+    """Everything is well in time, and stays so."""
+    settle_down(arena)
+    check_settled(arena)
+    if nudge(arena):
+        settle_down(arena)
+        check_settled(arena)
+    generations = dict(arena.desk.generations)
+    run(arena, arena.now + CALM)
+    check_settled(arena)
+    must(generations == dict(arena.desk.generations), "no rebalance without a reason")
+
+
+def told_later(arena: Arena) -> int:
+    """How many requests were told to try again, here or elsewhere."""
+    later = (Code.COORDINATOR_NOT_AVAILABLE.name, Code.NOT_COORDINATOR.name)
+    return sum(count for name, count in arena.tally.items() if name.endswith(later))

@@ -1,0 +1,100 @@
+"""A coordinator that dies, or cannot write, at every place of a story.
+
+The checks that run with every event hold what matters here: a restart gives what the journal says,
+an append is there as a whole or not at all, and nobody was told of a success that is not there.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from rota.errors import Code
+from rota.model.entry import (
+    ClassicEntry,
+    GroupForgotten,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetForgotten,
+)
+from rota.sim.node import Boundary
+from tests.pure.simulation import story
+from tests.pure.simulation.weather import FAILURES
+
+
+@cache
+def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
+    """What the story writes when nothing goes wrong, append by append."""
+    found: list[tuple[ClassicEntry, ...]] = []
+    with story.stage() as arena:
+        arena.desk.on_append = found.append
+        story.tell(arena)
+        story.play_out(arena)
+    return tuple(found)
+
+
+def test_the_story_writes_every_kind_of_entry() -> None:
+    kinds = {type(entry) for entries in appends() for entry in entries}
+    assert kinds == {GroupSaved, GroupForgotten, OffsetCommitted, OffsetForgotten}
+    saved = [one for entries in appends() for one in entries if isinstance(one, GroupSaved)]
+    generations = [one.generation for one in saved]
+    assert len(generations) > len(set(generations)), "no static member came back"
+    assert any(not one.members for one in saved)
+
+
+def crash_at(crashes: dict[int, Boundary]) -> int:
+    """Plays the story with a crash at these appends, by their numbers; tells how many there were.
+
+    What an admin asked for is not asked again, so that after a crash there may be fewer appends.
+    """
+    with story.stage() as arena:
+        count = 0
+
+        def arm(entries: tuple[ClassicEntry, ...]) -> None:
+            nonlocal count
+            if count in crashes:
+                arena.crash_coordinator_at(crashes[count], downtime=1_000)
+            count += 1
+
+        arena.desk.on_append = arm
+        story.tell(arena)
+        story.play_out(arena)
+        return [record.detail for record in arena.trace].count("stopped")
+
+
+@pytest.mark.parametrize("boundary", Boundary)
+def test_it_dies_at_every_boundary_of_every_append(boundary: Boundary) -> None:
+    for number in range(len(appends())):
+        assert crash_at({number: boundary}) == 1
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", Boundary)
+@pytest.mark.parametrize("second", Boundary)
+def test_it_dies_twice(first: Boundary, second: Boundary) -> None:
+    for number in range(len(appends())):
+        for later in range(number + 1, len(appends())):
+            assert crash_at({number: first, later: second}) in (1, 2)
+
+
+@pytest.mark.parametrize("code", FAILURES, ids=lambda code: code.name)
+def test_every_append_fails_once(code: Code) -> None:
+    told = 0
+    for number in range(len(appends())):
+        with story.stage() as arena:
+            arena.weather.failures[number] = code
+            story.tell(arena)
+            story.play_out(arena)
+            assert arena.tally["append failed"] == 1
+            told += story.told_later(arena)
+    # most appends are waited for by a member; some, such as those of a deleted topic, by nobody
+    assert told >= len(appends()) * 0.7
+
+
+def test_no_append_succeeds_for_a_while() -> None:
+    with story.stage() as arena:
+        story.tell(arena)
+        arena.weather.failures.update(dict.fromkeys(range(3, 40), Code.KAFKA_STORAGE_ERROR))
+        story.play_out(arena)
+        assert arena.tally["append failed"] >= 20

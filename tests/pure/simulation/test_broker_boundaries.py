@@ -1,0 +1,102 @@
+"""A whole broker that dies, or whose disk fails, at every place of a story.
+
+It is spoken to by frames, and its next life begins from what is on the disk. The checks that run
+with every event hold what matters: a restart gives what the journal says, an append is there as a
+whole or not at all, and nobody was told of a success that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import pytest
+
+from rota.errors import Code
+from rota.model.entry import (
+    ClassicEntry,
+    GroupForgotten,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetForgotten,
+)
+from rota.sim.node import Boundary
+from tests.pure.simulation import broker, story
+from tests.pure.simulation.broker import BrokerArena
+
+EVERY = 3
+"""At a commit only every so-manieth append is broken; `make nightly` breaks all."""
+
+
+@contextmanager
+def stage() -> Iterator[BrokerArena]:
+    with story.stage(watched=broker.watched) as arena:
+        assert isinstance(arena, BrokerArena)
+        yield arena
+
+
+@cache
+def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
+    """What the story writes when nothing goes wrong, append by append."""
+    found: list[tuple[ClassicEntry, ...]] = []
+    with stage() as arena:
+        arena.desk.on_append = found.append
+        story.tell(arena)
+        story.play_out(arena)
+    return tuple(found)
+
+
+def test_the_story_writes_every_kind_of_entry() -> None:
+    kinds = {type(entry) for entries in appends() for entry in entries}
+    assert kinds == {GroupSaved, GroupForgotten, OffsetCommitted, OffsetForgotten}
+
+
+def crash_at(number: int, boundary: Boundary) -> int:
+    """Plays the story with a crash at an append; tells how often the broker stopped."""
+    with stage() as arena:
+        count = 0
+
+        def arm(entries: tuple[ClassicEntry, ...]) -> None:
+            nonlocal count
+            if count == number:
+                arena.crash_coordinator_at(boundary, downtime=1_000)
+            count += 1
+
+        arena.desk.on_append = arm
+        story.tell(arena)
+        story.play_out(arena)
+        return [record.detail for record in arena.trace].count("stopped")
+
+
+@pytest.mark.parametrize("boundary", Boundary)
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(each, marks=pytest.mark.nightly) for each in range(1, EVERY))]
+)
+def test_it_dies_at_every_boundary_of_every_append(boundary: Boundary, first: int) -> None:
+    for number in range(first, len(appends()), EVERY):
+        assert crash_at(number, boundary) == 1
+
+
+def test_every_append_fails_once() -> None:
+    told = 0
+    numbers = range(0, len(appends()), EVERY)
+    for number in numbers:
+        with stage() as arena:
+            arena.weather.failures[number] = Code.KAFKA_STORAGE_ERROR
+            story.tell(arena)
+            story.play_out(arena)
+            assert arena.tally["append failed"] == 1
+            assert [line for line in arena.broker.lines if "It cannot be written" in line]
+            told += story.told_later(arena)
+    # most appends are waited for by a member; some, such as those of a deleted topic, by nobody
+    assert told >= len(numbers) * 0.6
+
+
+def test_the_disk_is_full_for_a_while() -> None:
+    with stage() as arena:
+        story.tell(arena)
+        arena.weather.failures.update(dict.fromkeys(range(3, 40), Code.KAFKA_STORAGE_ERROR))
+        story.play_out(arena)
+        assert arena.tally["append failed"] >= 20
+        assert [line for line in arena.broker.lines if "It can be written again" in line]

@@ -1,0 +1,78 @@
+"""The worlds around a broker are worth something: each of these faults in it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from rota.broker import journal
+from rota.broker.alarm import Alarms
+from rota.broker.groups import Groups, Shard
+from rota.errors import Code
+from rota.formats.buffer import Int64Array
+from rota.formats.journal.column import Entries
+from rota.group.event import Append
+from rota.storage.log import Log
+from tests.pure.simulation import broker
+from tests.pure.simulation.play import Failure, play
+
+WITHIN = 40
+"""So many seeds are enough, from the first on that found it when this was written."""
+
+
+def a_failed_append_counts() -> Any:
+    return mock.patch.object(Groups, "_failed", return_value=Code.NONE)
+
+
+def a_write_waits_for_the_next() -> Any:
+    write = Groups._append
+    held: list[tuple[Shard, Append]] = []
+
+    def late(groups: Groups, shard: Shard, append: Append, now: int) -> Code:
+        held.append((shard, append))
+        return write(groups, *held.pop(0), now) if len(held) > 1 else Code.NONE
+
+    return mock.patch.object(Groups, "_append", late)
+
+
+def an_alarm_is_not_stopped() -> Any:
+    return mock.patch.object(Alarms, "stop", return_value=None)
+
+
+def a_replay_drops_tombstones() -> Any:
+    def eager(entries: Entries) -> Int64Array:
+        return entries.commits.row[np.flatnonzero(entries.commits.tombstone)]
+
+    return mock.patch.object(journal, "_superseded", eager)
+
+
+def a_torn_append_is_not_cut() -> Any:
+    return mock.patch.object(Log, "_cut", return_value=None)
+
+
+@pytest.mark.parametrize(
+    ("broken", "first", "rules"),
+    [
+        (a_failed_append_counts, 2, {"appended means written"}),
+        (a_write_waits_for_the_next, 0, {"appended means written"}),
+        (an_alarm_is_not_stopped, 4, {"no timer is left over", "answered once"}),
+        (a_replay_drops_tombstones, 14, {"a restart is a replay"}),
+        (a_torn_append_is_not_cut, 2, {"all or nothing is written", "a restart is a replay"}),
+    ],
+)
+def test_a_broken_broker_is_found(broken: Callable[[], Any], first: int, rules: set[str]) -> None:
+    with broken():
+        found = (broken_rule(seed) for seed in range(first, first + WITHIN))
+        assert next(filter(None, found)) in rules
+
+
+def broken_rule(seed: int) -> str | None:
+    try:
+        play(seed, broker.watched)
+    except Failure as failure:
+        return failure.rule
+    return None

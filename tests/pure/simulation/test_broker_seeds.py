@@ -1,0 +1,36 @@
+"""Random worlds around a whole broker: members talk to it by frames, it dies and its disk fails.
+
+To play a seed again, as exactly as it was:
+``ROTA_SEED=123 python -m pytest tests/pure/simulation -k broker_seed``.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.pure.simulation import broker
+from tests.pure.simulation.play import Failure, play
+
+AGAIN = os.environ.get("ROTA_SEED")
+SEEDS = range(12) if AGAIN is None else (int(AGAIN),)
+BATCH = 50
+NIGHTLY = range(50, 2_000, BATCH)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_broker_seed(seed: int) -> None:
+    play(seed, broker.watched)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", NIGHTLY)
+def test_many_broker_seeds(first: int) -> None:
+    failures = []
+    for seed in range(first, first + BATCH):
+        try:
+            play(seed, broker.watched)
+        except Failure as failure:
+            failures.append(failure)
+    assert not failures, "\n\n".join(map(str, failures))

@@ -1,0 +1,123 @@
+"""Heartbeats that cannot change anything are left out, and nothing changes; no run differs from
+another of the same seed.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from rota.group.event import Happened
+from rota.sim.policy import Policy
+from rota.sim.scenario import read_scenario
+from rota.sim.script import Script
+from rota.sim.trace import What
+from rota.sim.world import World
+from tests.pure.simulation.days import day
+
+SHORT = 30
+LONG = 1_500
+
+
+def played(text: str, seed: int, *, skip: bool) -> World:
+    world = Script(read_scenario(text), Policy(), seed, skip=skip).run()
+    world.check_invariants()
+    return world
+
+
+def compare(seed: int) -> None:
+    text = day(seed)
+    full, skipped = (played(text, seed, skip=skip) for skip in (False, True))
+    for one, other in zip(full.trace, skipped.trace, strict=False):
+        assert one == other, f"seed {seed}:\n{text}"
+    assert len(full.trace) == len(skipped.trace), f"seed {seed}:\n{text}"
+    assert full.journal == skipped.journal
+
+
+@pytest.mark.parametrize("seed", range(SHORT))
+def test_a_day_is_the_same_without_its_quiet_hours(seed: int) -> None:
+    compare(seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(SHORT, LONG))
+def test_many_days_are_the_same_without_their_quiet_hours(seed: int) -> None:
+    compare(seed)
+
+
+QUIET = """
+duration = "24h"
+strategy = "cooperative-sticky"
+[topics]
+t = 12
+[[members]]
+name = "m"
+count = 5
+processing = "700ms"
+[[events]]
+at = "23h"
+crash = "m-3"
+"""
+
+
+def test_a_quiet_day_is_skipped_and_the_crash_at_its_end_is_seen() -> None:
+    world = played(QUIET, 3, skip=True)
+    silent = [
+        record.at
+        for record in world.trace
+        if record.what is What.NOTE
+        and isinstance(record.detail, tuple)
+        and record.detail[0] == Happened.SILENT.value
+    ]
+    crash = 23 * 3_600_000
+    assert len(silent) == 1
+    assert crash + 41_000 < silent[0] <= crash + 45_003
+    # five members, a heartbeat in three seconds and a poll in each: over half a million in full
+    assert world.steps < 10_000
+
+
+SLOW = """
+duration = "24h"
+strategy = "cooperative-sticky"
+[topics]
+t = 12
+[[members]]
+name = "m"
+count = 8
+processing = "200ms"
+[[events]]
+at = "22h"
+slow = "m-3"
+processing = "6m"
+"""
+
+
+def test_a_day_is_skipped_though_one_member_keeps_falling_out_of_the_group() -> None:
+    world = played(SLOW, 3, skip=True)
+    joined = [
+        record.at for record in world.trace if record.what is What.IDENTITY and record.who == "m-3"
+    ]
+    assert len(joined) > 10
+    # three and a half million polls in full
+    assert world.steps < 60_000
+
+
+def test_nothing_is_lost_by_skipping_while_one_member_is_too_slow() -> None:
+    text = SLOW.replace("24h", "90m").replace("22h", "20m").replace("200ms", "2s")
+    full, skipped = (played(text, 3, skip=skip) for skip in (False, True))
+    assert full.trace == skipped.trace
+    assert skipped.steps < full.steps / 3
+
+
+def test_telling_progress_costs_nothing() -> None:
+    told: list[float] = []
+    scenario = read_scenario(QUIET)
+    world = Script(scenario, Policy(), 3, skip=True).run(told.append)
+    silent = played(QUIET, 3, skip=True)
+    assert told[-1] == 1
+    assert world.trace == silent.trace
+    assert world.steps == silent.steps
+
+
+def test_another_seed_gives_another_trace() -> None:
+    text = day(1)
+    assert played(text, 1, skip=True).trace != played(text, 2, skip=True).trace

@@ -1,0 +1,238 @@
+"""Whoever goes, goes silent or does nonsense in the middle of a rebalance: the others go on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
+
+import pytest
+
+from rota.assignors.interface import PartitionAssignor
+from rota.errors import Code
+from rota.group.event import Happened
+from rota.model.membership import Subscription
+from rota.model.reply import JoinReply
+from rota.model.request import Sync
+from rota.model.topic import TopicPartition
+from rota.sim.trace import Record, What
+from tests.pure.simulation import story
+from tests.pure.simulation.play import run
+from tests.pure.simulation.worlds import Arena
+
+SECOND = 1_000
+
+
+def run_until(arena: Arena, seen: Callable[[Record], bool]) -> None:
+    """Step by step until something has happened."""
+    start = len(arena.trace)
+    while not any(seen(record) for record in arena.trace[start:]):
+        assert arena.step()
+
+
+def told(name: str, code: Code) -> Callable[[Record], bool]:
+    """The coordinator has answered this process's join with this code."""
+
+    def seen(record: Record) -> bool:
+        reply = record.detail
+        return record.who == name and isinstance(reply, JoinReply) and reply.code is code
+
+    return seen
+
+
+def came(name: str) -> Callable[[Record], bool]:
+    """A process's sync has reached the coordinator."""
+    return lambda record: record.who == name and isinstance(record.detail, Sync)
+
+
+def noted(arena: Arena, what: Happened, text: str = "") -> list[int]:
+    """When the coordinator said so."""
+    return [
+        record.at
+        for record in arena.trace
+        if record.what is What.NOTE
+        and isinstance(record.detail, tuple)
+        and record.detail[0] == what.value
+        and text in record.detail[2]
+    ]
+
+
+def owners(arena: Arena) -> dict[str, int]:
+    return {name: len(one.owned) for name, one in sorted(arena.processes.items())}
+
+
+@pytest.fixture
+def arena() -> Iterable[Arena]:
+    """Two members, a and b, in a stable group; no member takes longer than it may."""
+    with story.stage() as arena:
+        arena.start(story.program("a"))
+        arena.start(story.program("b"))
+        run(arena, 10 * SECOND)
+        assert owners(arena) == {"a": 3, "b": 2}
+        yield arena
+
+
+def test_who_was_given_an_id_and_never_comes_holds_nobody_up_for_longer_than_its_session(
+    arena: Arena,
+) -> None:
+    arena.start(story.program("c", session=3 * SECOND))
+    run_until(arena, told("c", Code.MEMBER_ID_REQUIRED))
+    arena["c"].crash()
+    crashed = arena.now
+    arena.start(story.program("d"))
+    run_until(arena, told("d", Code.NONE))
+    assert arena.now <= crashed + 3 * SECOND + 100
+    story.settle(arena)
+    assert owners(arena) == {"a": 2, "b": 2, "d": 1}
+
+
+def test_who_joins_and_never_syncs_is_removed(arena: Arena) -> None:
+    arena.start(story.program("c"))
+    run_until(arena, told("c", Code.NONE))
+    joined = arena.now
+    arena["c"].crash()
+    story.settle(arena)
+    (removed,) = noted(arena, Happened.SILENT, "c-")
+    assert removed == joined + 6 * SECOND
+    assert owners(arena) == {"a": 3, "b": 2}
+
+
+def test_who_beats_and_never_syncs_is_removed_when_the_phase_is_over(arena: Arena) -> None:
+    """Its heartbeats come through, its sync does not. It takes nothing, so no round follows."""
+    one = story.program("c", session=30 * SECOND)
+    arena.start(dataclasses.replace(one, topics=("none of these",)))
+    run_until(arena, told("c", Code.NONE))
+    joined = arena.now
+    arena.weather.loses = lambda sender, request: sender == "c" and isinstance(request, Sync)
+    run(arena, arena.now + 20 * SECOND)
+    (removed,) = noted(arena, Happened.ABSENT, "did not sync in time: c-")
+    assert removed == joined + 10 * SECOND
+    arena.weather.loses = lambda sender, request: False
+    story.settle(arena)
+    assert owners(arena) == {"a": 3, "b": 2, "c": 0}
+
+
+def test_a_leader_that_dies_before_it_assigns_is_succeeded(arena: Arena) -> None:
+    arena.start(story.program("c"))
+    run_until(arena, told("c", Code.NONE))
+    leader = arena.desk.stored.groups[story.GROUP].saved.leader or ""
+    name = leader.partition("-")[0]
+    arena[name].crash()
+    assert not noted(arena, Happened.ASSIGNED)[1:]
+    story.settle(arena)
+    saved = arena.desk.stored.groups[story.GROUP].saved
+    assert saved.leader in {one.member_id for one in saved.members}
+    assert saved.leader != leader
+    assert sum(owners(arena).values()) == 5
+
+
+def test_a_leader_that_dies_with_its_assignment_under_way_is_succeeded(arena: Arena) -> None:
+    leader = (arena.desk.stored.groups[story.GROUP].saved.leader or "").partition("-")[0]
+    arena.start(story.program("c"))
+    run_until(arena, came(leader))
+    arena[leader].crash()
+    story.settle(arena)
+    assert sum(owners(arena).values()) == 5
+    assert leader not in owners(arena)
+
+
+def every(partitions: Mapping[str, int]) -> list[TopicPartition]:
+    return [TopicPartition(topic, n) for topic, size in partitions.items() for n in range(size)]
+
+
+class Odd(PartitionAssignor):
+    """A strategy that does what it should not."""
+
+    name: ClassVar[str] = "odd"
+
+    def assign_partitions(
+        self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Iterable[TopicPartition]]:
+        return dict.fromkeys(subscriptions, ())
+
+
+class Raising(Odd):
+    name: ClassVar[str] = "raising"
+
+    def assign_partitions(
+        self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Iterable[TopicPartition]]:
+        raise ZeroDivisionError
+
+
+class Strange(Odd):
+    name: ClassVar[str] = "strange"
+
+    def assign_partitions(
+        self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Iterable[TopicPartition]]:
+        return {**dict.fromkeys(subscriptions, ()), "nobody": every(partitions)}
+
+
+class Forgetful(Odd):
+    name: ClassVar[str] = "forgetful"
+
+    def assign_partitions(
+        self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Iterable[TopicPartition]]:
+        return {}
+
+
+@pytest.mark.parametrize("strategy", [Odd, Raising, Strange, Forgetful])
+def test_leaders_with_a_bad_strategy_go_one_after_another(strategy: type[Odd]) -> None:
+    """Each says why and leaves, so that the next may do better; here none does."""
+    with story.stage() as arena:
+        for name in ("a", "b", "c"):
+            one = story.program(name)
+            arena.start(dataclasses.replace(one, assignors=lambda: (strategy(),)))
+        run(arena, 60 * SECOND)
+        assert not arena.processes
+        raised = [str(one.detail) for one in arena.trace if one.what is What.RAISED]
+        assert len(raised) == 3
+        assert all(strategy.name in text for text in raised)
+        assert arena.desk.live[story.GROUP].state.value == "Empty"
+
+
+def test_a_member_with_a_bad_strategy_is_outvoted_by_its_absence() -> None:
+    """Only who leads assigns: once it has left, the others' own strategies do their work."""
+    with story.stage() as arena:
+        bad = dataclasses.replace(story.program("a"), assignors=lambda: (Raising(),))
+
+        class Good(Raising):
+            def assign_partitions(
+                self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+            ) -> Mapping[str, Iterable[TopicPartition]]:
+                first, *rest = sorted(subscriptions)
+                return {first: every(partitions), **dict.fromkeys(rest, ())}
+
+        good = dataclasses.replace(story.program("b"), assignors=lambda: (Good(),))
+        arena.start(bad)
+        run(arena, 100)
+        arena.start(good)
+        story.settle(arena)
+        assert owners(arena) == {"b": 5}
+
+
+def test_a_coordinator_that_loads_for_long_is_waited_for(arena: Arena) -> None:
+    """Heartbeats are answered 0 meanwhile, sessions begin anew, and nothing is rebalanced."""
+    before = owners(arena)
+    arena.stop_coordinator()
+    arena.start_coordinator(load_time=20 * SECOND)
+    run(arena, arena.now + 20 * SECOND + 100)
+    loading = Code.COORDINATOR_LOAD_IN_PROGRESS.name
+    assert not arena.tally[f"Heartbeat {loading}"]
+    story.settle(arena)
+    assert owners(arena) == before
+    assert arena.desk.generations[story.GROUP] == 1
+
+
+def test_a_group_that_waits_for_its_leader_does_not_outlive_a_restart(arena: Arena) -> None:
+    """A rebalance under way is soft: after a restart it starts again by itself."""
+    arena.start(story.program("c"))
+    run_until(arena, told("c", Code.MEMBER_ID_REQUIRED))
+    run_until(arena, lambda record: record.what is What.NOTE)
+    assert arena.desk.live[story.GROUP].state.value == "PreparingRebalance"
+    arena.stop_coordinator()
+    arena.start_coordinator()
+    story.settle(arena)
+    assert owners(arena) == {"a": 2, "b": 2, "c": 1}

@@ -1,0 +1,456 @@
+"""Worlds: what is done to a group has the effect that it has in Kafka, to the millisecond."""
+
+from __future__ import annotations
+
+import pytest
+
+from rota.errors import Code, InputError
+from rota.group.event import Happened
+from rota.member.event import Call
+from rota.model.reply import CommitReply, HeartbeatReply, JoinReply, SyncReply
+from rota.model.request import CommitOffsets
+from rota.model.topic import TopicPartition
+from rota.sim.chance import Chance
+from rota.sim.network import Fate, Odds, Shaky, Steady
+from rota.sim.node import Boundary
+from rota.sim.trace import What
+from rota.sim.world import World
+from tests.pure.simulation.settled import (
+    PROMPT,
+    calls,
+    notes,
+    owned,
+    program,
+    run_checked,
+    saved,
+    settled,
+)
+
+SESSION = 45_000
+BEAT = 3_000
+
+
+def test_a_group_comes_together() -> None:
+    world = settled(2)
+    assert owned(world) == {"p0": (0, 1, 2, 3, 4, 5), "p1": (6, 7, 8, 9, 10, 11)}
+    assert [entry.generation for entry in saved(world)] == [0, 1]
+
+
+def test_the_first_members_are_waited_for() -> None:
+    world = World({"t": 12})
+    for name in ("p0", "p1", "p2"):
+        world.start(program(name))
+    world.run_until(60_000)
+    # three seconds, and three more because others came within them
+    assert [at for at, _ in notes(world, Happened.JOINED)] == [6_006]
+    assert world["p0"].machine.generation == 1
+
+
+def test_a_crash_is_noticed_after_the_session() -> None:
+    world = settled(2)
+    world.at(100_000, world["p1"].crash)
+    world.run_until(200_000)
+    ((noticed, _),) = notes(world, Happened.SILENT)
+    ((joined, _),) = notes(world, Happened.JOINED)[:1]
+    first_beat = joined + 1 + BEAT  # heartbeats begin when the join is answered
+    last_beat = first_beat + (100_000 - first_beat) // BEAT * BEAT
+    assert noticed == last_beat + 1 + SESSION  # it travelled for a millisecond
+    assert owned(world) == {"p0": tuple(range(12))}
+
+
+def test_one_who_leaves_is_not_waited_for() -> None:
+    world = settled(2)
+    world.at(100_000, world["p1"].leave)
+    world.run_until(110_000)
+    assert [at for at, _ in notes(world, Happened.LEFT)] == [100_001]
+    assert owned(world) == {"p0": tuple(range(12))}
+    assert calls(world, "p1", 100_000) == [("revoked", (6, 7, 8, 9, 10, 11))]
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_static_member_that_is_back_in_time_is_not_noticed(strategy: str) -> None:
+    world = settled(2, strategy, static_id=True)
+    before = owned(world)
+    restarted = world["p1"].program
+    world.at(100_000, world["p1"].leave)
+    world.at(120_000, lambda: world.start(restarted))
+    world.run_until(300_000)
+    assert notes(world, Happened.PREPARING, 60_000) == []
+    assert len(notes(world, Happened.REPLACED)) == 1
+    assert [entry.generation for entry in saved(world)] == [0, 1, 1]
+    assert owned(world) == before
+    assert calls(world, "p0", 60_000) == []
+
+
+def test_a_static_member_that_stays_away_is_missed() -> None:
+    world = settled(2, static_id=True)
+    world.at(100_000, world["p1"].leave)
+    world.run_until(300_000)
+    ((noticed, _),) = notes(world, Happened.SILENT)
+    assert 100_000 + SESSION - BEAT < noticed <= 100_000 + SESSION
+    assert owned(world) == {"p0": tuple(range(12))}
+
+
+def test_a_process_under_a_static_id_that_is_taken_fences_the_other() -> None:
+    world = settled(2, static_id=True)
+    world.at(100_000, lambda: world.start(program("twin", static_id="s1")))
+    world.run_until(200_000)
+    assert owned(world) == {"p0": (0, 1, 2, 3, 4, 5), "twin": (6, 7, 8, 9, 10, 11)}
+    raised = [record for record in world.trace if record.what is What.RAISED]
+    assert [(record.who, str(record.detail).split(":")[0]) for record in raised] == [
+        ("p1", "Fenced")
+    ]
+    assert notes(world, Happened.PREPARING, 60_000) == []
+
+
+def test_eager_stops_all_and_cooperative_only_what_moves() -> None:
+    for strategy, gave_up in (("sticky", 6), ("cooperative-sticky", 2)):
+        world = settled(2, strategy)
+        world.at(100_000, lambda w=world, s=strategy: w.start(program("p2", s)))  # type: ignore[misc]
+        world.run_until(200_000)
+        assert sorted(map(len, owned(world).values())) == [4, 4, 4]
+        for name in ("p0", "p1"):
+            revoked = [part for call, part in calls(world, name, 60_000) if call == "revoked"]
+            assert [len(part) for part in revoked] == [gave_up]
+
+
+def test_one_who_does_not_poll_leaves_by_itself() -> None:
+    world = settled(2, processing=500)
+    world.at(100_000, lambda: world["p1"].stall(400_000))
+    world.run_until(390_000)
+    assert notes(world, Happened.PREPARING, 60_000) == []  # heartbeats went on
+    world.run_until(600_000)
+    ((left, _),) = notes(world, Happened.LEFT)
+    last_poll = max(at for at in range(10, 100_000, 500))
+    assert left == last_poll + 300_000 + 1
+    assert calls(world, "p1", 450_000)[0] == ("lost", (6, 7, 8, 9, 10, 11))
+    assert owned(world) == {"p0": (0, 1, 2, 3, 4, 5), "p1": (6, 7, 8, 9, 10, 11)}
+
+
+def test_one_who_is_frozen_for_longer_than_its_session_is_replaced() -> None:
+    world = settled(2)
+    world.at(100_000, lambda: world["p1"].pause(60_000))
+    world.run_until(159_999)
+    assert owned(world)["p0"] == tuple(range(12))
+    assert owned(world)["p1"] == (6, 7, 8, 9, 10, 11)  # it does not know yet
+    world.run_until(300_000)
+    assert calls(world, "p1", 160_000)[0] == ("lost", (6, 7, 8, 9, 10, 11))
+    assert owned(world) == {"p0": (0, 1, 2, 3, 4, 5), "p1": (6, 7, 8, 9, 10, 11)}
+
+
+def test_one_who_is_frozen_for_less_is_not_noticed() -> None:
+    world = settled(2)
+    world.at(100_000, lambda: world["p1"].pause(40_000))
+    world.run_until(300_000)
+    assert notes(world, Happened.PREPARING, 60_000) == []
+
+
+def test_what_is_asked_of_a_frozen_process_is_done_when_it_goes_on() -> None:
+    world = settled(2)
+    world.at(100_000, lambda: world["p1"].pause(20_000))
+    world.at(105_000, lambda: world["p1"].pause(5_000))  # within the other
+    world.at(110_000, lambda: world["p1"].stall(7_000))
+    world.at(115_000, world["p1"].leave)
+    world.run_until(119_999)
+    assert "p1" in world.processes
+    world.run_until(200_000)
+    happened = [
+        (record.at, record.what)
+        for record in world.trace
+        if record.who == "p1" and record.what in {What.RESUMED, What.WOKEN, What.GONE, What.STALLED}
+    ]
+    assert happened == [
+        (120_000, What.RESUMED),
+        (120_000, What.STALLED),
+        (127_000, What.WOKEN),
+        (127_002, What.GONE),
+    ]
+
+
+def test_a_stall_that_is_shorter_than_the_work_at_hand_changes_nothing() -> None:
+    world = settled(1, processing=30_000)
+    poll = next(at for at in range(100_000) if at > 60_000 and (at - 10) % 30_000 == 0)
+    world.at(poll + 1_000, lambda: world["p0"].stall(5_000))
+    world.run_until(poll + 40_000)
+    woken = [record.at for record in world.trace if record.what is What.WOKEN]
+    assert len(woken) == 1
+    assert poll < woken[0] <= poll + 30_000
+
+
+def test_a_rebalance_waits_for_the_slowest_to_poll() -> None:
+    world = settled(2)
+    world.at(100_000, lambda: world["p1"].slow_down(40_000))
+    world.at(110_000, lambda: world.start(program("p2")))
+    world.run_until(139_999)
+    assert notes(world, Happened.JOINED, 110_000) == []
+    world.run_until(150_000)
+    ((joined, _),) = notes(world, Happened.JOINED, 110_000)
+    assert joined == 140_000 + 1  # the poll after forty seconds of work, and the way there
+    assert len(owned(world)["p2"]) == 4
+
+
+def test_the_leader_sees_new_partitions_at_its_next_look() -> None:
+    world = settled(2, metadata_age=300_000)
+    world.at(100_000, lambda: world.set_partitions({"t": 14}))
+    world.run_until(299_999)
+    assert notes(world, Happened.PREPARING, 60_000) == []
+    world.run_until(310_000)
+    assert owned(world) == {"p0": tuple(range(7)), "p1": tuple(range(7, 14))}
+
+
+def test_a_pattern_matches_a_new_topic() -> None:
+    world = settled(2, topics={"t1": 2, "other": 3}, pattern="t.*")
+    world.at(100_000, lambda: world.set_partitions({"t2": 2}))
+    world.run_until(200_000)
+    everything = {partition for process in world.processes.values() for partition in process.owned}
+    assert everything == {TopicPartition(f"t{n}", p) for n in (1, 2) for p in (0, 1)}
+
+
+def test_a_topic_is_deleted() -> None:
+    world = settled(1, topics={"t": 2, "u": 1})
+    world.at(100_000, lambda: world.delete_topic("t"))
+    world.run_until(200_000)
+    assert owned(world) == {"p0": ()}
+
+
+def test_a_member_subscribes_to_something_else() -> None:
+    world = settled(2, topics={"t": 4, "u": 2})
+    world.at(100_000, lambda: world["p1"].subscribe(("u",)))
+    world.run_until(200_000)
+    assert world["p0"].owned == tuple(TopicPartition("t", n) for n in range(4))
+    assert world["p1"].owned == tuple(TopicPartition("u", n) for n in range(2))
+
+
+def test_a_listener_takes_its_time_and_may_raise() -> None:
+    broken = ValueError("by design")
+
+    def raises(call: Call, _: tuple[TopicPartition, ...]) -> Exception | None:
+        return broken if call is Call.REVOKED else None
+
+    world = settled(2, listener_time=2_000, listener=raises)
+    world.at(100_000, lambda: world.start(program("p2")))
+    world.run_until(200_000)
+    raised = [record for record in world.trace if record.what is What.RAISED]
+    assert {record.who for record in raised} == {"p0", "p1"}
+    assert owned(world) == {"p2": tuple(range(12))}  # their applications closed over it
+
+
+def test_automatic_commits_reach_the_journal() -> None:
+    world = settled(2, auto_commit=True)
+    commits = [record for record in world.trace if isinstance(record.detail, CommitOffsets)]
+    assert {record.who for record in commits} == {"p0", "p1"}
+    # one every five seconds from when they had partitions
+    assert len(commits) == 2 * (60_000 // 5_000 - 1)
+    answers = [r.detail for r in world.trace if isinstance(r.detail, CommitReply)]
+    assert all(not any(answer.codes.values()) for answer in answers)
+
+
+def test_a_synchronous_commit_returns() -> None:
+    world = settled(1)
+    world.at(100_000, lambda: world["p0"].commit(wait=10_000))
+    world.run_until(101_000)
+    ended = [record for record in world.trace if record.what is What.COMMIT]
+    assert [(record.at, record.detail) for record in ended] == [(100_003, None)]
+
+
+# the coordinator
+
+
+def test_a_coordinator_that_comes_back_does_not_rebalance() -> None:
+    world = settled(2)
+    before = owned(world)
+    world.at(100_000, world.stop_coordinator)
+    world.at(110_000, lambda: world.start_coordinator(load_time=5_000))
+    run_checked(world, 300_000)
+    assert notes(world, Happened.PREPARING, 60_000) == []
+    assert owned(world) == before
+    assert [process.machine.generation for process in world.processes.values()] == [1, 1]
+
+
+def test_joins_while_loading_are_told_to_wait() -> None:
+    world = settled(1)
+    world.at(100_000, lambda: world.move_coordinator(load_time=5_000))
+    world.at(101_000, lambda: world.start(program("p1")))
+    run_checked(world, 200_000)
+    codes = {
+        reply.code
+        for reply in (record.detail for record in world.trace if record.who == "p1")
+        if isinstance(reply, JoinReply)
+    }
+    assert Code.COORDINATOR_LOAD_IN_PROGRESS in codes
+    assert len(owned(world)["p1"]) == 6
+
+
+@pytest.mark.parametrize("boundary", Boundary)
+@pytest.mark.parametrize("nth", range(3))
+def test_a_crash_at_any_boundary_is_got_over(boundary: Boundary, nth: int) -> None:
+    """``nth`` append after a new member has come: the founding entry, the generation, ..."""
+    world = World({"t": 12}, config=PROMPT)
+    left = nth
+
+    def arm(seen: World) -> None:
+        nonlocal left
+        if left == len(seen.journal):
+            left = -1
+            seen.crash_coordinator_at(boundary, downtime=5_000, load_time=100)
+
+    arm(world)
+    world.start(program("p0"))
+    world.at(20_000, lambda: world.start(program("p1")))
+    run_checked(world, 400_000, arm)
+    assert [r.detail for r in world.trace if r.what is What.COORDINATOR].count("stopped") == 1
+    assert owned(world) == {"p0": (0, 1, 2, 3, 4, 5), "p1": (6, 7, 8, 9, 10, 11)}
+
+
+class _Full(Steady):
+    """A disk that is full for a while."""
+
+    full = False
+
+    def append(self, now: int) -> tuple[int, Code]:
+        return (1, Code.COORDINATOR_NOT_AVAILABLE) if self.full else super().append(now)
+
+
+def test_an_append_that_fails_is_no_success_for_anybody() -> None:
+    nature = _Full()
+    world = settled(2, nature=nature)
+    nature.full = True
+    world.at(100_000, lambda: world.start(program("p2")))
+    world.run_until(130_000)
+    granted = [
+        reply
+        for reply in (record.detail for record in world.trace if record.at > 100_000)
+        if isinstance(reply, SyncReply) and not reply.code
+    ]
+    assert granted == []
+    assert len(notes(world, Happened.FAILED)) > 1
+    nature.full = False
+    run_checked(world, 400_000)
+    assert sorted(map(len, owned(world).values())) == [4, 4, 4]
+
+
+# the network
+
+
+class _Once(Steady):
+    """One request, the next one of its sender, has a fate of its own."""
+
+    def __init__(self, sender: str, fate: Fate) -> None:
+        super().__init__()
+        self.sender = sender
+        self.fate = fate
+        self.armed = False
+
+    def request(self, sender: str, request: object, now: int) -> Fate:
+        if self.armed and sender == self.sender and request is not None:
+            self.armed = False
+            return self.fate
+        return super().request(sender, None, now)
+
+
+def after(nature: _Once) -> World:
+    world = settled(2, nature=nature)
+    nature.armed = True
+    run_checked(world, 400_000)
+    assert not nature.armed
+    assert owned(world) == {"p0": (0, 1, 2, 3, 4, 5), "p1": (6, 7, 8, 9, 10, 11)}
+    return world
+
+
+def test_a_lost_heartbeat_is_given_up_after_the_request_timeout() -> None:
+    world = after(_Once("p1", Fate(1, 1, lost=True)))
+    failed = [record for record in world.trace if record.what is What.FAILED]
+    # the heartbeats behind it fail with it: they share the connection
+    assert {record.at for record in failed} == {failed[0].at}
+    assert failed[0].at > 60_000 + 30_000
+    assert notes(world, Happened.PREPARING, 60_000) == []
+
+
+def test_a_cut_before_the_reply_is_a_failure_though_the_request_was_heard() -> None:
+    world = after(_Once("p1", Fate(5, 5, cut_after=7)))
+    failed = [record.at for record in world.trace if record.what is What.FAILED]
+    assert len(failed) == 1
+    assert notes(world, Happened.PREPARING, 60_000) == []
+
+
+def test_a_repeated_request_changes_nothing_more() -> None:
+    world = after(_Once("p1", Fate(1, 1, copies=(50, 90))))
+    assert notes(world, Happened.PREPARING, 60_000) == []
+
+
+def test_what_comes_behind_a_join_is_read_after_its_answer() -> None:
+    """As on a real connection: a process that closes while it joins is heard only later."""
+    world = settled(1, processing=60_000)
+    world.at(100_000, lambda: world.start(program("p1")))
+    world.run_until(101_000)
+    world["p1"].leave()
+    world.run_until(119_000)
+    assert notes(world, Happened.LEFT) == []
+
+
+def test_messages_of_one_connection_stay_in_order() -> None:
+    arrived: list[int] = []
+
+    class Backwards(Steady):
+        delay = 100
+
+        def request(self, sender: str, request: object, now: int) -> Fate:
+            if sender == "p0" and request is not None and now >= 60_000:
+                self.delay = max(self.delay - 10, 1)
+                return Fate(self.delay, self.delay)
+            return super().request(sender, None, now)
+
+    world = settled(1, nature=Backwards())
+
+    def ask() -> None:
+        for _ in range(10):
+            world["p0"].commit()
+
+    world.at(70_000, ask)
+    run_checked(world, 80_000)
+    arrived = [record.at for record in world.trace if isinstance(record.detail, CommitOffsets)]
+    assert len(arrived) == 10
+    assert arrived == sorted(arrived)
+    answered = [record.at for record in world.trace if record.what is What.COMMIT]
+    assert answered == sorted(answered)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_trouble_passes(seed: int) -> None:
+    odds = Odds(slow=0.1, lost=0.05, repeated=0.05, cut=0.05, unwritten=0.1)
+    nature = Shaky(odds, Chance(seed), latency=3)
+    world = settled(4, "cooperative-sticky", nature=nature, seed=seed)
+    run_checked(world, 300_000)
+    nature.odds = Odds()
+    run_checked(world, 900_000)
+    assert sorted(map(len, owned(world).values())) == [3, 3, 3, 3]
+    quiet_since = max(record.at for record in world.trace)
+    assert quiet_since < 300_000 + 300_000 + SESSION
+
+
+# the world itself
+
+
+def test_quiet_is_told() -> None:
+    world = World({"t": 2}, config=PROMPT)
+    world.start(program("p0"))
+    assert world.run_until_quiet(60_000)
+    assert world.now < 10_000
+    world["p0"].crash()
+    assert not world.run_until_quiet(world.now + 30_000)  # its session runs on
+    assert world.run_until_quiet(world.now + 60_000)
+
+
+def test_a_name_is_one_process_at_a_time() -> None:
+    world = settled(1)
+    with pytest.raises(InputError, match="'p0' runs already"):
+        world.start(program("p0"))
+
+
+def test_heartbeats_are_not_in_the_trace() -> None:
+    world = settled(3)
+    assert not [
+        record
+        for record in world.trace
+        if isinstance(record.detail, HeartbeatReply) and not record.detail.code
+    ]

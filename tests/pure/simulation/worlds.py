@@ -1,0 +1,219 @@
+"""A random world: a plan, played."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from rota.assignors.registry import resolve_all
+from rota.group.event import TimerKey
+from rota.member.event import Call
+from rota.model.config import MemberConfig
+from rota.model.offset import OffsetAndMetadata
+from rota.model.reply import Reply
+from rota.model.request import (
+    CommitOffsets,
+    Request,
+)
+from rota.model.topic import TopicPartition
+from rota.sim import node, process
+from rota.sim.chance import Chance
+from rota.sim.process import Listener, Process, Program
+from rota.sim.trace import What
+from rota.sim.world import World
+from tests.pure.simulation.ownership import Floor, WatchedMachine
+from tests.pure.simulation.plan import SECOND, GroupPlan, Plan
+from tests.pure.simulation.safety import Desk, WatchedCoordinator
+from tests.pure.simulation.weather import Weather
+
+PROBES = "probes"
+"""A group of nobody, whose offsets are written when something has to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an application subscribes to."""
+
+    topics: tuple[str, ...]
+    pattern: str | None = None
+
+
+class _Admin:
+    """Whoever asks: the answer is looked at by the checks alone."""
+
+    def answered(self, reply: Reply) -> None:
+        """Nothing follows."""
+
+
+class Arena(World):
+    """A world whose machines are watched, and that knows how to act."""
+
+    def __init__(self, plan: Plan, desk: Desk, floor: Floor) -> None:
+        self.plan = plan
+        self.desk = desk
+        self.tally = desk.tally
+        self.chance = Chance(plan.seed, 2)
+        self.weather = Weather(
+            plan.odds,
+            Chance(plan.seed, 3),
+            desk.tally,
+            latency=plan.latency,
+            append=plan.append,
+        )
+        self.wishes: dict[str, Wish | None] = {}
+        """What each process wants; None while it wants nothing."""
+        self.disturbed: set[str] = set()
+        """Processes that were frozen, stalled or slow: they may be thrown out."""
+        self.quitters: set[str] = set()
+        """Processes that have unsubscribed at some time."""
+        self.closing: set[str] = set()
+        self.last_exit = 0
+        """When an application last had enough."""
+        self.armed = False
+        self.slow_time = 0
+        """For how long processes polled slowly, in all."""
+        self.sessions: list[int] = []
+        self.rebalances: list[int] = []
+        self._names = 0
+        self._read = 0
+        super().__init__(
+            plan.topics,
+            seed=plan.seed,
+            config=plan.config,
+            nature=self.weather,
+            metadata_age=plan.metadata_age,
+        )
+        desk.journal = self.journal
+        floor.machines = lambda: [one.machine for one in self.processes.values()]
+
+    # processes
+
+    def new_program(self, group: GroupPlan, **changes: Any) -> Program:
+        chance = self.chance
+        self._names += 1
+        name = f"{group.name}{self._names}"
+        names = chance.pick(group.lists)
+        wish = self.new_wish()
+        config, longest = self._new_config(group, name)
+        program = Program(
+            name=name,
+            config=config,
+            assignors=functools.partial(resolve_all, names, solver=group.solver),
+            topics=wish.topics,
+            pattern=wish.pattern,
+            processing=0 if chance.happens(0.6) else chance.between(50, longest),
+            listener_time=0 if chance.happens(0.6) else chance.between(1, min(longest, SECOND)),
+        )
+        if chance.happens(0.2):
+            program = replace(program, listener=self._committing(name))
+        return replace(program, **changes)
+
+    def _new_config(self, group: GroupPlan, name: str) -> tuple[MemberConfig, int]:
+        """Also how long an application may be busy, so that it is not too late for a rebalance."""
+        chance, hasty = self.chance, self.plan.hasty
+        session = chance.between(10, 30) * 100 if hasty else chance.between(30, 120) * 100
+        poll = chance.between(30, 60) * 100 if hasty else chance.between(60, 200) * 100
+        config = MemberConfig(
+            group=group.name,
+            client_id=name,
+            static_id=f"static-{name}" if chance.happens(group.static) else None,
+            session_timeout=session,
+            heartbeat_interval=session // chance.between(4 if hasty else 3, 6),
+            max_poll_interval=poll,
+            auto_commit=chance.happens(0.6),
+            auto_commit_interval=chance.between(10, 50) * 100,
+        )
+        return config, poll // (12 if hasty else 4)
+
+    def _committing(self, name: str) -> Listener:
+        """A listener that commits when partitions are taken away, as applications do."""
+
+        def commit() -> None:
+            self.catch_up()
+            if name in self.processes and name not in self.closing:
+                self.tally["commit inside a listener"] += 1
+                self[name].commit(wait=SECOND)
+
+        def listener(call: Call, partitions: tuple[TopicPartition, ...]) -> None:
+            if call is Call.REVOKED and partitions:
+                self.at(self.now, commit)
+
+        return listener
+
+    def new_wish(self) -> Wish:
+        names = sorted(self.cluster.partitions)
+        if self.chance.happens(0.2):
+            return Wish((), self.chance.pick((".*", "t[02468]", "t[1-3]")))
+        if self.chance.happens(0.5):
+            return Wish(tuple(names))
+        return Wish(tuple(name for name in names if self.chance.happens(0.7)) or (names[0],))
+
+    def start(self, program: Program) -> Process:
+        self.wishes[program.name] = Wish(program.topics, program.pattern)
+        self.catch_up()  # what is told of it so far is of the one before
+        self.closing.discard(program.name)
+        self.sessions.append(program.config.session_timeout)
+        self.rebalances.append(program.config.max_poll_interval)
+        return super().start(program)
+
+    def pick(
+        self, fits: Callable[[Process], bool] = lambda _: True, *, frozen: bool = False
+    ) -> Process | None:
+        """A process that can do something."""
+        self.catch_up()
+        able = [
+            one
+            for name, one in sorted(self.processes.items())
+            if name not in self.closing and (frozen or one.frozen_until <= self.now) and fits(one)
+        ]
+        return self.chance.pick(able) if able else None
+
+    def catch_up(self) -> None:
+        """Learns from the trace who closes."""
+        for record in self.trace[self._read :]:
+            if record.what in (What.LEAVING, What.RAISED):
+                self.closing.add(record.who)
+                self.last_exit = record.at
+            if record.what is What.RAISED:
+                self.tally[f"raised {str(record.detail).partition(':')[0]}"] += 1
+        self._read = len(self.trace)
+
+    # requests of its own
+
+    @property
+    def timers(self) -> Iterable[TimerKey]:
+        """The coordinator's timers that run."""
+        return self._node.timers
+
+    def ask(self, request: Request) -> None:
+        """An admin asks."""
+        if self.coordinator is not None:
+            self._node.request(_Admin(), request)
+
+    def probe(self) -> None:
+        """Something is written, whatever else happens."""
+        at = OffsetAndMetadata(self.now)
+        self.ask(CommitOffsets(group=PROBES, offsets={TopicPartition("probe", 0): at}))
+
+    def reset_connections(self) -> None:
+        """All connections break, and both sides know."""
+        for one in list(self.processes.values()):
+            if one.link is not None:
+                one.link.fail(None)
+
+
+def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> Arena:
+    """A world of this plan; until the stack is closed, all machines are watched."""
+    desk = Desk(tally)
+    floor = Floor(desk)
+    for module, name, made in (
+        (node, "Coordinator", functools.partial(WatchedCoordinator, desk)),
+        (process, "Machine", functools.partial(WatchedMachine, floor)),
+    ):
+        stack.enter_context(mock.patch.object(module, name, made))
+    return Arena(plan, desk, floor)

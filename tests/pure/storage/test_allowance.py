@@ -1,0 +1,242 @@
+"""Batches of a few bytes that are a great deal of work: no client may stop all others with them."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from kafka.protocol.consumer import ListOffsetsRequest
+
+from rota.broker.handlers.list_offsets import SLICE
+from rota.errors import Code, FormatError, Refused
+from rota.formats.batch import Codec, Record, decode, encode, records
+from rota.formats.batch.checksum import checksum
+from rota.formats.batch.codec import compress, decompress
+from rota.formats.batch.header import ATTRIBUTES_AT, CHECKSUM, CHECKSUM_AT, HEAD, PREFIX
+from rota.storage.allowance import BASE, RECORD, TIMES, Allowance
+from rota.storage.portion import UNPACKED
+from rota.storage.scan import Head
+from tests.support.data_node import START, DataNode, Peer
+
+COUNT_AT, LAST_AT = 57, 23
+HONEST = 1 << 20
+
+
+def packed(body: bytes, count: int = 1, codec: Codec = Codec.ZSTD) -> bytes:
+    """A batch of records that are encoded already."""
+    batch = bytearray(encode([Record(0, START, b"k", b"v")])[: HEAD.size] + compress(codec, body))
+    struct.pack_into(">i", batch, 8, len(batch) - PREFIX)
+    batch[ATTRIBUTES_AT + 1] = codec
+    struct.pack_into(">i", batch, LAST_AT, count - 1)
+    struct.pack_into(">i", batch, COUNT_AT, count)
+    CHECKSUM.pack_into(batch, CHECKSUM_AT, checksum(memoryview(batch)[ATTRIBUTES_AT:]))
+    return bytes(batch)
+
+
+def one_of(size: int) -> bytes:
+    """One record with a value of so many zeros."""
+    return encode([Record(0, START, b"k", bytes(size))], codec=Codec.ZSTD)
+
+
+def many(count: int) -> bytes:
+    """So many records, each of a few bytes."""
+    return packed(encode([Record(0, START, b"k", b"")])[HEAD.size :] * count, count)
+
+
+def head_of(batch: bytes) -> Head:
+    return Head._make(HEAD.unpack_from(batch))
+
+
+@pytest.fixture
+def node() -> DataNode:
+    node = DataNode()
+    node.topic("t", 8, cleanup_policy="compact")
+    return node
+
+
+@pytest.fixture
+def peer(node: DataNode) -> Peer:
+    return node.connect()
+
+
+BOMBS = {"bytes": one_of(BASE + (1 << 20)), "records": many(BASE // RECORD + 10_000)}
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
+def test_a_bomb_is_refused_where_keys_must_be_seen(node: DataNode, peer: Peer, bomb: bytes) -> None:
+    assert len(bomb) < 10_000
+    answer = peer.produce({("t", 0): bomb})["t", 0]
+    assert answer.error_code == Code.MESSAGE_TOO_LARGE
+    assert "looked at" in answer.error_message
+    assert node.topics.log("t", 0).end == 0  # type: ignore[union-attr]
+
+
+def test_many_batches_of_one_request_have_one_allowance(peer: Peer) -> None:
+    batch = one_of(BASE // 3 + HONEST)
+    answers = peer.produce({("t", each): batch for each in range(8)})
+    codes = [answers["t", each].error_code for each in range(8)]
+    assert codes == [0, 0, *[Code.MESSAGE_TOO_LARGE] * 6]
+    assert peer.produce({("t", 7): batch})["t", 7].error_code == 0
+
+
+def test_a_batch_whose_codec_fails_late_has_used_the_allowance_up(peer: Peer) -> None:
+    broken = bytearray(many(400_000))
+    broken[-2:] = b"xx"
+    CHECKSUM.pack_into(broken, CHECKSUM_AT, checksum(memoryview(broken)[ATTRIBUTES_AT:]))
+    answers = peer.produce({("t", 0): bytes(broken), ("t", 1): one_of(HONEST)})
+    assert [each.error_code for each in answers.values()] == [
+        Code.CORRUPT_MESSAGE,
+        Code.MESSAGE_TOO_LARGE,
+    ]
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_honest_batches_are_taken(peer: Peer, codec: Codec) -> None:
+    sent = [Record(each, START, b"%d" % each, bytes(80)) for each in range(10_000)]
+    batch = encode(sent, codec=codec)
+    answers = peer.produce({("t", each): batch for each in range(8)})
+    assert {each.error_code for each in answers.values()} == {0}
+
+
+def test_a_wrong_time_is_no_way_around(node: DataNode, peer: Peer) -> None:
+    node.topic("plain", 1, message_timestamp_before_max_ms="1")
+    bomb = bytearray(BOMBS["bytes"])
+    struct.pack_into(">q", bomb, 27, START - 5)
+    CHECKSUM.pack_into(bomb, CHECKSUM_AT, checksum(memoryview(bomb)[ATTRIBUTES_AT:]))
+    answer = peer.produce({("plain", 0): bytes(bomb)})["plain", 0]
+    assert answer.error_code == Code.MESSAGE_TOO_LARGE
+
+
+def times(peer: Peer, topic: str, partitions: int, time: int = START) -> None:
+    """Asks for the offset of a time, in each partition."""
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    asked = [
+        kind.ListOffsetsPartition(partition_index=each, current_leader_epoch=-1, timestamp=time)
+        for each in range(partitions)
+    ]
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[kind(name=topic, partitions=asked)], timeout_ms=0
+    )
+    peer.send(request, 9)
+
+
+def answered(peer: Peer) -> list[tuple[int, int]]:
+    """Each partition's error and offset."""
+    return [
+        (each.error_code, each.offset)
+        for topic in peer.answer().topics
+        for each in topic.partitions
+    ]
+
+
+def test_others_get_their_turn_while_offsets_are_looked_up_by_time(node: DataNode) -> None:
+    node.topic("plain", 4)
+    asking, other = node.connect(), node.connect()
+    for each in range(4):
+        other.store(one_of(SLICE), topic="plain", partition=each)
+    times(asking, "plain", 4)
+    times(other, "plain", 4, time=-1)
+    assert (asking.waits, answered(other)) == (True, [(0, 1)] * 4)
+    node.advance(0)
+    assert answered(asking) == [(0, 0)] * 4
+
+
+def test_a_client_that_is_gone_is_not_looked_up_for(node: DataNode) -> None:
+    node.topic("plain", 4)
+    asking = node.connect()
+    for each in range(4):
+        asking.store(one_of(SLICE), topic="plain", partition=each)
+    times(asking, "plain", 4)
+    asking.hang_up()
+    assert not node.node.behind
+
+
+@pytest.mark.parametrize("time", [START, -3], ids=["by time", "the newest"])
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
+def test_a_bomb_is_not_looked_into_for_a_time(node: DataNode, bomb: bytes, time: int) -> None:
+    node.topic("plain", 1)
+    peer = node.connect()
+    peer.store(bomb, topic="plain")
+    times(peer, "plain", 1, time)
+    node.advance(0)
+    assert answered(peer) == [(Code.MESSAGE_TOO_LARGE, -1)]
+    assert "plain-0: no offset was found by time" in node.lines[-1]
+
+
+def test_batches_that_lie_about_their_time_are_not_all_looked_into(node: DataNode) -> None:
+    node.topic("plain", 1)
+    peer = node.connect()
+    liar = bytearray(one_of(BASE // 2))
+    struct.pack_into(">q", liar, 35, START + 10)
+    CHECKSUM.pack_into(liar, CHECKSUM_AT, checksum(memoryview(liar)[ATTRIBUTES_AT:]))
+    peer.store(*[bytes(liar)] * 6, topic="plain")
+    times(peer, "plain", 1, START + 10)
+    node.advance(0)
+    assert answered(peer) == [(Code.MESSAGE_TOO_LARGE, -1)]
+
+
+def test_an_allowance_grows_with_what_was_sent() -> None:
+    batch = encode([Record(0, START, b"k", b"v")], codec=Codec.ZSTD)
+    allowance = Allowance(1_000)
+    assert allowance.left == BASE + TIMES * 1_000
+    columns = allowance.decode(batch, head_of(batch))
+    unpacked = columns.buffer.size - len(batch)
+    assert allowance.left == BASE + TIMES * 1_000 - RECORD - unpacked
+    with pytest.raises(Refused, match="looked at"):
+        Allowance(0).decode(BOMBS["bytes"], head_of(BOMBS["bytes"]))
+
+
+def test_gzip_members_are_read_one_after_the_other() -> None:
+    data = compress(Codec.GZIP, b"a" * 50_000) + compress(Codec.GZIP, b"") * 2_000
+    assert decompress(Codec.GZIP, data + compress(Codec.GZIP, b"b")) == b"a" * 50_000 + b"b"
+    with pytest.raises(FormatError, match="incomplete"):
+        decompress(Codec.GZIP, data[:-1])
+
+
+def test_what_is_wrong_with_very_many_records_is_not_searched_for() -> None:
+    body = encode([Record(0, START, b"k", b"")])[HEAD.size :] * 20_000
+    [problem] = decode(packed(body[:-1] + b"\x7f", 20_000)).problems
+    assert problem.text == "its records do not follow the format"
+
+
+def test_compaction_reads_large_batches_alone_and_small_ones_together(
+    node: DataNode, peer: Peer
+) -> None:
+    node.topics.configure(
+        "t",
+        {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(1 << 20),
+            "min.cleanable.dirty.ratio": "0",
+        },
+        node.now,
+    )
+    for _ in range(3):
+        peer.store(one_of(UNPACKED // 2), topic="t")
+    log = node.topics.log("t", 0)
+    assert log is not None
+    log.roll(node.now)
+    node.topics.housekeep(node.now)
+    assert not any("not compacted" in line for line in node.lines)
+    kept = [record.offset for record in _records(peer)]
+    assert kept == [2]
+
+
+def test_a_bomb_from_before_a_topic_was_compacted_stops_nothing_but_its_compaction(
+    node: DataNode,
+) -> None:
+    node.topic("plain", 1, segment_bytes=str(1 << 20))
+    peer = node.connect()
+    peer.store(BOMBS["records"], topic="plain")
+    log = node.topics.log("plain", 0)
+    assert log is not None
+    log.roll(node.now)
+    node.topics.configure("plain", {"cleanup.policy": "compact"}, node.now)
+    node.topics.housekeep(node.now)
+    assert [line for line in node.lines if "plain-0 is not compacted any more" in line]
+    assert peer.store(one_of(1), topic="plain") == [log.end - 1]
+
+
+def _records(peer: Peer) -> list[Record]:
+    data = bytes(peer.read({("t", 0): 0})["t", 0].records)
+    return list(records(decode(data)))

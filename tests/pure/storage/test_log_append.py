@@ -1,0 +1,213 @@
+"""What a log takes from producers, what it makes of it, and when it begins a new segment."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from rota.errors import Code, Refused
+from rota.formats.batch import Codec, Header, Record, decode, encode, read_header, records
+from rota.formats.batch.checksum import checksum
+from rota.model.config import TopicConfig
+from rota.storage.log import Log
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.partition_log import NOW, batches, create, log_files, padded, sent, values
+
+DAY = 86_400_000
+
+
+def sealed(batch: bytes, position: int, layout: str, value: int) -> bytes:
+    """A batch with a field changed, and the checksum right again."""
+    changed = bytearray(batch)
+    struct.pack_into(layout, changed, position, value)
+    struct.pack_into(">I", changed, 17, checksum(memoryview(changed)[21:]))
+    return bytes(changed)
+
+
+def refusal(log: Log, batch: bytes, now: int = NOW) -> Code:
+    with pytest.raises(Refused) as refused:
+        log.append(batch, now)
+    assert str(refused.value)
+    assert (log.end, log.size) == (0, 0)
+    return refused.value.code
+
+
+def test_a_batch_gets_the_next_offset_and_nothing_else_of_it_changes() -> None:
+    log = create(FaultyDisk())
+    first, second = sent(b"a", b"b"), sent(b"c", codec=Codec.ZSTD)
+    assert log.append(first, NOW).base_offset == 0
+    appended = log.append(memoryview(second), NOW)
+    assert (appended.base_offset, appended.append_time, appended.duplicate) == (2, -1, False)
+    assert log.end == log.stable == 3
+    stored = batches(log)
+    assert stored[0] == first
+    assert stored[1] == (2).to_bytes(8) + second[8:]
+    assert values(log) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_with_log_append_time_the_brokers_time_counts() -> None:
+    log = create(FaultyDisk(), config=TopicConfig(timestamp_type="LogAppendTime"))
+    assert log.append(sent(b"a", b"b", at=5), NOW).append_time == NOW
+    (stored,) = batches(log)
+    found = decode(stored)
+    assert not found.problems
+    assert [record.timestamp for record in records(found)] == [NOW, NOW]
+    assert log.offset_for_time(NOW) == (0, NOW)
+
+
+def test_records_of_the_brokers_own_are_one_batch() -> None:
+    log = create(FaultyDisk())
+    log.append_records([(b"k", b"v"), (b"k", None)], NOW)
+    assert values(log) == [(0, b"v"), (1, None)]
+    assert len(batches(log)) == 1
+    with pytest.raises(Refused) as refused:
+        log.append_records([(b"k", bytes(2_000_000))], NOW)
+    assert refused.value.code is Code.MESSAGE_TOO_LARGE
+
+
+GOOD = sent(b"a", b"b")
+
+
+@pytest.mark.parametrize(
+    ("batch", "code"),
+    [
+        (b"", Code.CORRUPT_MESSAGE),
+        (GOOD[:60], Code.CORRUPT_MESSAGE),
+        (GOOD[:-1], Code.CORRUPT_MESSAGE),
+        (GOOD + GOOD, Code.INVALID_RECORD),
+        (GOOD[:16] + b"\1" + GOOD[17:], Code.INVALID_RECORD),
+        (GOOD[:-1] + b"x", Code.CORRUPT_MESSAGE),
+        (sealed(GOOD, 0, ">q", 7), Code.INVALID_RECORD),
+        (sealed(GOOD, 21, ">h", 6), Code.UNSUPPORTED_COMPRESSION_TYPE),
+        (sealed(GOOD, 21, ">h", 0x20), Code.INVALID_RECORD),
+        (sealed(GOOD, 21, ">h", 0x08), Code.INVALID_TIMESTAMP),
+        (sealed(GOOD, 57, ">i", 3), Code.INVALID_RECORD),
+        (sealed(GOOD, 57, ">i", 0), Code.INVALID_RECORD),
+        (sealed(sealed(GOOD, 57, ">i", 50), 23, ">i", 49), Code.INVALID_RECORD),
+        (sealed(GOOD, 23, ">i", -1), Code.INVALID_RECORD),
+        (sent(b"a", producer_id=4, producer_epoch=0), Code.INVALID_RECORD),
+        (sent(b"a", at=NOW + 3_600_001), Code.INVALID_TIMESTAMP),
+        (padded(1_048_588), Code.MESSAGE_TOO_LARGE),
+        (
+            sent(b"a", producer_id=4, producer_epoch=0, base_sequence=0, transactional=True),
+            Code.INVALID_TXN_STATE,
+        ),
+    ],
+)
+def test_what_no_topic_takes(batch: bytes, code: Code) -> None:
+    assert refusal(create(FaultyDisk()), batch) is code
+
+
+@pytest.mark.parametrize(
+    ("settings", "batch", "code"),
+    [
+        ({"timestamps_before": 10}, sent(b"a", at=NOW - 11), Code.INVALID_TIMESTAMP),
+        ({"timestamps_after": 10}, sent(b"a", at=NOW + 11), Code.INVALID_TIMESTAMP),
+        ({"cleanup_policy": "compact"}, encode([Record(0, NOW, None, b"v")]), Code.INVALID_RECORD),
+        (
+            {"cleanup_policy": "compact"},
+            encode([Record(0, NOW, b"k", b""), Record(1, NOW, None, b"")], codec=Codec.GZIP),
+            Code.INVALID_RECORD,
+        ),
+        ({"cleanup_policy": "compact"}, sealed(sent(b"a"), 61, "b", 99), Code.CORRUPT_MESSAGE),
+        ({"max_message_bytes": 80}, padded(100), Code.MESSAGE_TOO_LARGE),
+        (
+            {"max_message_bytes": 3 << 20, "segment_bytes": 1 << 20},
+            padded(1 << 20),
+            Code.RECORD_LIST_TOO_LARGE,
+        ),
+    ],
+)
+def test_what_a_topic_s_settings_refuse(settings: dict[str, Any], batch: bytes, code: Code) -> None:
+    assert refusal(create(FaultyDisk(), config=TopicConfig(**settings)), batch) is code
+
+
+def test_a_record_without_a_time_is_taken() -> None:
+    log = create(FaultyDisk(), config=TopicConfig(timestamps_before=10))
+    log.append(sent(b"a", at=-1), NOW)
+    assert log.end == 1
+
+
+def test_a_retry_is_answered_with_the_offsets_of_the_first_try() -> None:
+    log = create(FaultyDisk())
+    fields = {"producer_id": 9, "producer_epoch": 0}
+    log.append(sent(b"x"), NOW)
+    first = log.append(sent(b"a", b"b", base_sequence=0, **fields), NOW)
+    again = log.append(sent(b"a", b"b", base_sequence=0, **fields), NOW + 1)
+    assert (again.base_offset, again.duplicate) == (first.base_offset, True)
+    assert log.end == 3
+    with pytest.raises(Refused) as refused:
+        log.append(sent(b"z", base_sequence=5, **fields), NOW)
+    assert refused.value.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.append(sent(b"c", base_sequence=2, **fields), NOW).base_offset == 3
+
+
+def header(log: Log, offset: int) -> Header:
+    return read_header(log.read(offset, 1))
+
+
+def test_a_segment_is_no_larger_than_the_topic_wants() -> None:
+    disk = FaultyDisk()
+    log = create(disk, segment_bytes=1_000)
+    for _ in range(10):
+        log.append(padded(300), NOW)
+    sizes = [each.size for each in log.segments]
+    assert len(sizes) == 5
+    assert max(sizes) <= 1_000
+    assert [int(path[-24:-4]) for path in log_files(disk)] == [0, 2, 4, 6, 8]
+    assert [offset for offset, _ in values(log)] == list(range(10))
+
+
+def test_a_segment_ends_when_a_batch_is_so_much_newer_than_its_first() -> None:
+    log = create(FaultyDisk(), config=TopicConfig(segment_age=DAY))
+    log.append(sent(b"a", at=NOW), NOW)
+    log.append(sent(b"b", at=NOW + DAY), NOW + DAY)
+    assert len(log.segments) == 1
+    log.append(sent(b"c", at=NOW + DAY + 1), NOW + DAY)
+    assert [each.base_offset for each in log.segments] == [0, 2]
+
+
+def test_a_compacted_segment_ends_before_it_would_be_compacted_too_late() -> None:
+    config = TopicConfig(cleanup_policy="compact", max_compaction_lag=DAY // 2)
+    log = create(FaultyDisk(), config=config)
+    log.append(sent(b"a", at=NOW), NOW)
+    log.append(sent(b"b", at=NOW + DAY // 2 + 1), NOW + DAY)
+    assert len(log.segments) == 2
+
+
+def test_without_timestamps_a_segment_ends_by_the_clock() -> None:
+    log = create(FaultyDisk(), config=TopicConfig(segment_age=DAY))
+    for now in (NOW, NOW + DAY, NOW + DAY + 1):
+        log.append(sent(b"a", at=-1), now)
+    assert [each.base_offset for each in log.segments] == [0, 2]
+
+
+def test_a_segment_ends_where_an_index_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rota.storage.index.MOST", 40)
+    log = create(FaultyDisk(), config=TopicConfig(index_interval=0))
+    for row in range(10):
+        log.append(sent(b"a", at=NOW + row), NOW)
+    assert len(log.segments) > 1
+    assert all(each.times.size <= 40 for each in log.segments)
+
+
+def test_a_segment_has_no_offsets_that_its_index_cannot_say() -> None:
+    log = create(FaultyDisk())
+    log.append(sent(b"a"), NOW)
+    log.segments[-1].end = (1 << 31) - 1  # as if two thousand million records were there
+    log.append(sent(b"b"), NOW)
+    log.append(sent(b"c"), NOW)
+    log.append(sent(b"d"), NOW)
+    assert [each.base_offset for each in log.segments] == [0, 1 << 31]
+
+
+def test_rolling_an_empty_segment_does_nothing() -> None:
+    log = create(FaultyDisk())
+    log.roll(NOW)
+    log.append(sent(b"a"), NOW)
+    log.roll(NOW)
+    log.roll(NOW)
+    assert [each.base_offset for each in log.segments] == [0, 1]
+    assert log.recovery_point == 1

@@ -1,0 +1,361 @@
+"""Opening a log: trusted after a clean stop, else read, cut where it is not sound, and said."""
+
+from __future__ import annotations
+
+import pytest
+
+from rota.errors import Refused
+from rota.formats.batch import read_header
+from rota.model.config import TopicConfig
+from rota.storage.log import Log
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.partition_log import NOW, Told, batches, create, log_files, reopen, sent, values
+
+CONFIG = TopicConfig(index_interval=150)
+
+
+def filled(disk: FaultyDisk, count: int = 12, segment_bytes: int = 400) -> Log:
+    log = create(disk, config=CONFIG, segment_bytes=segment_bytes)
+    for row in range(count):
+        log.append(sent(b"%02d" % row, bytes(30), at=NOW + row), NOW)
+    return log
+
+
+SIZE = len(sent(b"00", bytes(30)))
+
+
+def state(log: Log) -> tuple[int, int, int, list[bytes], int]:
+    return log.start, log.end, log.size, batches(log), log.producers.end
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_is_opened_as_it_was_left(clean: bool) -> None:
+    disk, told = FaultyDisk(), Told()
+    log = filled(disk)
+    before = state(log)
+    log.close()
+    files = {path: disk.content(path) for path in disk.paths()}
+    again = reopen(disk, told, clean=clean, recovery_point=log.recovery_point, config=CONFIG)
+    assert state(again) == before
+    assert again.recovery_point == log.end
+    assert not told
+    again.close()
+    assert {path: disk.content(path) for path in disk.paths()} == files
+    again.append(sent(b"more"), NOW)
+    assert values(again)[-1] == (24, b"more")
+
+
+def test_after_a_clean_stop_even_a_loss_of_power_costs_nothing() -> None:
+    for seed in range(40):
+        disk = FaultyDisk(seed)
+        log = filled(disk)
+        before = state(log)
+        log.close()
+        again = reopen(disk.crash(), clean=True, recovery_point=24, config=CONFIG)
+        assert state(again) == before
+        assert again.newest() == log.newest()
+
+
+def test_a_killed_process_leaves_all_it_has_acknowledged() -> None:
+    disk, told = FaultyDisk(), Told()
+    log = filled(disk)
+    before = state(log)
+    again = reopen(disk.kill(), told, recovery_point=log.recovery_point, config=CONFIG)
+    assert state(again) == before
+    assert not told
+
+
+def test_after_a_clean_stop_only_the_ends_are_read() -> None:
+    disk = FaultyDisk()
+    log = filled(disk, count=500, segment_bytes=10_000)
+    log.close()
+    reads: list[tuple[str, int]] = []
+    read = disk.read
+
+    def counted(path: str, position: int, size: int) -> bytes:
+        found = read(path, position, size)
+        if path.endswith(".log"):
+            reads.append((path, len(found)))
+        return found
+
+    disk.read = counted  # type: ignore[method-assign]
+    again = reopen(disk, clean=True, recovery_point=log.end, config=CONFIG)
+    assert again.end == 1_000
+    assert {path for path, _ in reads} == set(log_files(disk)), "the ends, for gaps"
+    assert sum(size for _, size in reads) < log.size / 10
+
+
+@pytest.mark.parametrize("size", range(SIZE))
+def test_a_write_torn_at_any_byte_is_cut_off(size: int) -> None:
+    disk, told = FaultyDisk(), Told()
+    filled(disk)
+    path = log_files(disk)[-1]
+    content = disk.content(path)
+    for tail in (b"", bytes(SIZE - size), b"\xff" * (SIZE - size)):
+        left = content[: len(content) - SIZE + size] + tail
+        if left == content:
+            continue
+        copy = disk.kill()
+        copy.put(path, left)
+        told.clear()
+        again = reopen(copy, told, config=CONFIG)
+        assert [offset for offset, _ in values(again)] == list(range(22))
+        assert again.append(sent(b"x"), NOW).base_offset == 22
+        if len(left) > len(content) - SIZE:
+            (line,) = told
+            assert f"{path}: byte {len(content) - SIZE}: " in line
+            assert f"{len(left) - len(content) + SIZE} bytes removed" in line
+        else:
+            assert not told
+
+
+@pytest.mark.parametrize("row", [0, 5, 11])
+def test_a_flipped_bit_anywhere_in_a_batch_ends_the_log_before_it(row: int) -> None:
+    whole = FaultyDisk()
+    log = filled(whole, segment_bytes=10_000)
+    good = batches(log)
+    log.close()
+    path = log_files(whole)[0]
+    for bit in range(8 * SIZE * row, 8 * SIZE * (row + 1), 3):
+        disk, told = whole.kill(), Told()
+        disk.flip(path, bit)
+        again = reopen(disk, told, clean=False, recovery_point=0, config=CONFIG)
+        assert batches(again) == good[:row], bit
+        assert f"{path}: byte {row * SIZE}: " in told[0], bit
+        assert again.append(sent(b"x"), NOW).base_offset == again.end - 1
+
+
+@pytest.mark.parametrize("row", [0, 5, 11])
+def test_damage_after_a_clean_stop_costs_no_offset(row: int) -> None:
+    whole = FaultyDisk()
+    log = filled(whole, segment_bytes=10_000)
+    good = batches(log)
+    log.close()
+    path = log_files(whole)[0]
+    for bit in range(8 * SIZE * row, 8 * SIZE * (row + 1), 3):
+        disk, told = whole.kill(), Told()
+        disk.flip(path, bit)
+        again = reopen(disk, told, clean=True, recovery_point=24, config=CONFIG)
+        assert again.append(sent(b"x"), NOW).base_offset == 24, bit
+        assert values(again, 24) == [(24, b"x")]
+        with pytest.raises(Refused, match=f"byte {row * SIZE}"):
+            again.read(2 * row, 10_000)
+        assert any(f"{path}: byte {row * SIZE}: " in line for line in told), bit
+        if row:
+            assert bytes(again.read(0, SIZE * row)) == b"".join(good[:row])
+
+
+def test_a_clean_log_that_lost_its_end_gives_no_offset_twice() -> None:
+    for size in range(0, 12 * SIZE, SIZE // 3):
+        disk, told = FaultyDisk(), Told()
+        log = filled(disk, segment_bytes=10_000)
+        log.close()
+        disk.truncate(log_files(disk)[0], size)
+        again = reopen(disk, told, clean=True, recovery_point=24, config=CONFIG)
+        assert again.append(sent(b"x"), NOW).base_offset == 24
+        assert told
+
+
+def test_what_follows_damage_is_removed_and_said() -> None:
+    disk, told = FaultyDisk(), Told()
+    log = filled(disk)
+    files = log_files(disk)
+    assert len(files) == 4
+    disk.flip(files[1], 8 * (SIZE + 70))
+    again = reopen(disk, told, config=CONFIG)
+    assert again.end == 8
+    assert [offset for offset, _ in values(again)] == list(range(8))
+    assert log_files(disk) == files[:2]
+    assert [line.split(":")[0] for line in told] == [files[3], files[2], files[1], files[1]][:3]
+    assert f"byte {SIZE}: checksum" in told[-1]
+    assert log.end == 24
+
+
+def test_what_was_flushed_is_not_read_again_and_what_is_behind_it_is() -> None:
+    disk, told = FaultyDisk(), Told()
+    log = filled(disk)
+    files = log_files(disk)
+    disk.flip(files[0], 8 * 100)
+    again = reopen(disk, told, recovery_point=log.recovery_point, config=CONFIG)
+    assert (again.end, told) == (24, [])
+    disk.flip(files[3], 8 * 100)
+    again = reopen(disk, told, recovery_point=log.recovery_point, config=CONFIG)
+    assert again.end == 18
+    assert files[3] in told[0]
+
+
+def test_flushed_records_that_are_gone_are_told_of() -> None:
+    disk, told = FaultyDisk(), Told()
+    log = filled(disk)
+    log.flush()
+    path = log_files(disk)[-1]
+    disk.put(path, disk.content(path)[:-SIZE])
+    reopen(disk, told, recovery_point=log.recovery_point, config=CONFIG)
+    assert told == [f"{path}: ends at offset 22, 24 was flushed"]
+
+
+def test_a_segment_that_begins_too_early_is_removed() -> None:
+    disk, told = FaultyDisk(), Told()
+    filled(disk)
+    files = log_files(disk)
+    early = files[1].replace("06.log", "05.log")
+    disk.put(early, disk.content(files[1]))
+    again = reopen(disk, told, config=CONFIG)
+    assert [offset for offset, _ in values(again)] == list(range(24))
+    (line,) = told
+    assert early in line
+    assert "removed, for the one before it ends at offset 5" in line
+
+
+def test_of_segments_that_overlap_the_later_one_is_read() -> None:
+    disk, told = FaultyDisk(), Told()
+    filled(disk).close()
+    first, second, *_ = log_files(disk)
+    disk.put(first, disk.content(first) + disk.content(second))
+    again = reopen(disk, told, clean=True, recovery_point=24, config=CONFIG)
+    assert [offset for offset, _ in values(again)] == list(range(24))
+
+
+def test_a_missing_segment_is_told_of() -> None:
+    disk, told = FaultyDisk(), Told()
+    filled(disk)
+    files = log_files(disk)
+    disk.remove(files[1])
+    again = reopen(disk, told, config=CONFIG)
+    found = [offset for offset, _ in values(again)]
+    assert found == [*range(6), *range(12, 24)]
+    assert any("offsets 6 to 11 are missing" in line for line in told)
+    assert any(files[1].replace(".log", ".index") in line for line in told)
+
+
+def test_an_empty_folder_begins_where_it_should() -> None:
+    disk, told = FaultyDisk(), Told()
+    disk.make("t-0")
+    log = reopen(disk, told, log_start=70)
+    assert (log.start, log.end) == (70, 70)
+    assert log.append(sent(b"a"), NOW).base_offset == 70
+    assert "no segment" in told[1]
+
+
+def test_a_log_that_ends_before_its_start_begins_anew_there() -> None:
+    disk, told = FaultyDisk(), Told()
+    filled(disk)
+    log = reopen(disk, told, log_start=100, config=CONFIG)
+    assert (log.start, log.end) == (100, 100)
+    assert log_files(disk) == ["t-0/00000000000000000100.log"]
+    assert "before its start 100" in told[0]
+    log.append(sent(b"a"), NOW)
+    assert values(log) == [(100, b"a")]
+
+
+def test_the_start_is_where_records_were_deleted() -> None:
+    disk = FaultyDisk()
+    filled(disk)
+    log = reopen(disk, log_start=9, config=CONFIG)
+    assert log.start == 9
+
+
+@pytest.mark.parametrize("left", [".deleted", ".tmp", ".cleaned"])
+def test_what_was_to_go_goes(left: str) -> None:
+    disk = FaultyDisk()
+    log = filled(disk)
+    files = disk.paths()
+    disk.put(f"t-0/00000000000000000006.log{left}", b"x")
+    disk.put(f"t-0/00000000000000000006.index{left}", b"x")
+    assert reopen(disk, config=CONFIG).end == log.end
+    assert set(disk.paths()) <= set(files)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_list_of_epochs_that_is_wrong_costs_no_record(clean: bool) -> None:
+    path = "t-0/leader-epoch-checkpoint"
+    disk = FaultyDisk()
+    log = filled(disk)
+    before = state(log)
+    log.close()
+    for bit in range(8 * len(disk.content(path))):
+        again = disk.kill()
+        again.flip(path, bit)
+        told = Told()
+        opened = reopen(again, told, clean=clean, recovery_point=0, config=CONFIG)
+        assert state(opened) == before
+        assert opened.epochs.at(0) == opened.epochs.latest == 0
+
+
+def test_one_batch_of_another_epoch_is_damage_not_an_epoch() -> None:
+    path = "t-0/leader-epoch-checkpoint"
+    for batch in range(3):
+        disk, told = FaultyDisk(), Told()
+        log = filled(disk, segment_bytes=10_000)
+        log.close()
+        disk.flip("t-0/00000000000000000000.log", 8 * (batch * SIZE + 15) + 2)
+        disk.remove(path)
+        again = reopen(disk, told, clean=False, recovery_point=0, config=CONFIG)
+        assert again.end == 2 * batch
+        assert any("leader epoch 4, it was 0" in line for line in told)
+
+
+def test_the_leader_epochs_are_found_again() -> None:
+    disk, told = FaultyDisk(), Told()
+    log = filled(disk)
+    path = "t-0/leader-epoch-checkpoint"
+    disk.put(path, b"0\n1\nx 0\n")
+    again = reopen(disk, told, config=CONFIG)
+    assert again.end == log.end
+    assert disk.content(path) == b"0\n1\n0 0\n"
+    assert path in told[0]
+    disk.remove(path)
+    assert reopen(disk, told, config=CONFIG).end_of_epoch(0) == (0, 24)
+    assert "missing" in told[1]
+
+
+def test_producers_are_known_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for clean in (True, False):
+        disk = FaultyDisk()
+        log = create(disk, config=CONFIG, segment_bytes=400)
+        for row in range(12):
+            log.append(sent(b"%d" % row, producer_id=7, producer_epoch=1, base_sequence=row), NOW)
+        if clean:
+            log.close()
+        again = reopen(disk.kill(), clean=clean, recovery_point=12 if clean else 0, config=CONFIG)
+        retried = sent(b"11", producer_id=7, producer_epoch=1, base_sequence=11)
+        assert again.append(retried, NOW).duplicate
+        assert again.end == 12
+        assert read_header(again.read(11, 1)).base_offset == 11
+
+
+LARGE = TopicConfig(max_message_bytes=40 << 20)
+
+
+@pytest.mark.parametrize("place", [8, 30, 100, 6 << 20, (9 << 20) + 50])
+def test_a_batch_larger_than_any_window_is_checked_piece_by_piece(place: int) -> None:
+    disk, told = FaultyDisk(), Told()
+    log = create(disk, config=LARGE)
+    log.append(sent(b"a"), NOW)
+    log.append(sent(bytes(9 << 20)), NOW)
+    log.append(sent(b"b"), NOW)
+    first = len(log.read(0, 1))
+    assert [len(each) > 9 << 20 for each in batches(log)] == [False, True, False]
+    assert batches(reopen(disk, told, config=LARGE)) == batches(log)
+    assert not told
+    disk.flip(log_files(disk)[0], 8 * (first + place))
+    with pytest.raises(Refused, match=f"byte {first}: "):
+        log.read(1, 1)
+    again = reopen(disk, told, config=LARGE)
+    assert len(batches(again)) == 1
+    assert f"byte {first}: " in told[0]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_a_segment_that_is_gone_is_told_of(row: int, clean: bool) -> None:
+    disk, told = FaultyDisk(), Told()
+    log = filled(disk)
+    log.close()
+    gone = log_files(disk)[row]
+    for kind in ("log", "index", "timeindex"):
+        disk.remove(gone.replace(".log", f".{kind}"))
+    again = reopen(disk, told, clean=clean, recovery_point=24, config=CONFIG)
+    assert again.end == 24
+    expected = "begins at offset 6, 0 was its start" if row == 0 else "a gap follows"
+    assert any(expected in line for line in told) == (clean or row > 0)

@@ -1,0 +1,86 @@
+"""What holds of every API in every version that is offered: refusals by fault, and before login."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rota.broker.fault import Order, api_name, api_of
+from rota.broker.node import BEFORE_LOGIN
+from rota.errors import Code
+from rota.wire.api import Api
+from rota.wire.message import Head, write_request
+from rota.wire.record import Record
+from tests.support.whole_node import VERSIONS, Peer, WholeNode
+from tests.support.wire_messages import classes, full_message
+
+every_api = pytest.mark.parametrize("api", VERSIONS, ids=api_name)
+UNTRUSTED = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
+"""What Kafka answers before a login."""
+
+
+def request(api: Api, version: int) -> Any:
+    """With elements wherever it has room for them, so that the answer has places for errors."""
+    message = full_message(classes(api)[0], version, random.Random(version))
+    if api is Api.PRODUCE:
+        message.acks = -1
+    return message
+
+
+def give(peer: Peer, api: Api, version: int) -> None:
+    frame = write_request(Head(api, version, 1, "app", 0), request(api, version))
+    peer.give(bytes(frame)[4:])
+
+
+def errors(message: Record, version: int) -> Iterator[int]:
+    """Every error code in an answer of this version."""
+    for field in message.STRUCT.fields:
+        found = getattr(message, field.name)
+        if field.name == "error_code" and version in field.versions:
+            yield found
+        for each in found if isinstance(found, list) else [found]:
+            if isinstance(each, Record):
+                yield from errors(each, version)
+
+
+@every_api
+def test_it_fails_on_order(api: Api) -> None:
+    node = WholeNode()
+    for version in VERSIONS[api]:
+        order = Order(api=api_of(api_name(api)), left=1, client_id=None, code=Code.UNKNOWN)
+        node.node.faults.order(order)
+        codes = set(errors(node.connect().ask(request(api, version), version), version))
+        assert codes == {Code.UNKNOWN}, f"v{version}"
+        assert order.met
+    assert node.lines == []
+
+
+def test_a_produce_that_wants_no_answer_fails_with_its_connection() -> None:
+    node = WholeNode()
+    for version in VERSIONS[Api.PRODUCE]:
+        node.node.faults.order(Order(api=Api.PRODUCE, left=1, client_id=None, code=Code.UNKNOWN))
+        peer, message = node.connect(), request(Api.PRODUCE, version)
+        message.acks = 0
+        peer.give(bytes(write_request(Head(Api.PRODUCE, version, 1, "app", 0), message))[4:])
+        assert peer.closed == "Produce fails with UNKNOWN, on order"
+        assert peer.answers == []
+
+
+@every_api
+def test_only_what_a_login_needs_is_answered_before_it(api: Api) -> None:
+    node = WholeNode(passwords={"user": "password"})
+    for version in VERSIONS[api]:
+        peer = node.connect()
+        give(peer, api, version)
+        if api in UNTRUSTED:
+            assert "before logging in" not in (peer.closed or "")
+        else:
+            assert peer.answers == []
+            assert peer.closed is not None
+            assert f"{api_name(api)} before logging in" in peer.closed
+            node.advance(3_600_000)
+            assert peer.answers == []
+    assert UNTRUSTED == BEFORE_LOGIN

@@ -1,0 +1,117 @@
+"""The captured run as columns: what was committed, and how long the partitions were."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import b64decode, urlsafe_b64decode
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from rota.formats import journal
+from rota.model.entry import Foreign, OffsetCommitted, OffsetForgotten
+from rota.replay.fact import Written
+from rota.replay.lag import Ends
+from rota.replay.timeline import Timeline, read
+from rota.replay.verdict import DELETED, Commits
+from tests.support.paths import FIXTURES
+
+CAPTURE = FIXTURES / "kafka-4.3.1"
+START = 1_794_716_010_000
+"""Just before the run, to name times in it as seconds."""
+
+
+def second(number: float) -> int:
+    return START + int(number * 1000)
+
+
+class Printed(NamedTuple):
+    """A line of kafka-consumer-groups."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    end: int
+    lag: int
+    member: str
+    """``-`` where nobody has the partition."""
+
+
+def lines(name: str) -> list[str]:
+    with gzip.open(CAPTURE / name, "rt") as file:
+        return file.read().splitlines()
+
+
+def printed(name: str) -> tuple[int, list[Printed]]:
+    """When the tool was started, and the lines with an offset."""
+    text = lines(name)
+    rows = [line.split() for line in text[1:]]
+    found = [
+        Printed(row[0], row[1], int(row[2]), int(row[3]), int(row[4]), int(row[5]), row[6])
+        for row in rows
+        if len(row) == 9 and row[2].isdigit() and row[3].isdigit()
+    ]
+    return int(text[0].rsplit(" ", 1)[1]), found
+
+
+@cache
+def partitions() -> tuple[tuple[str, int], ...]:
+    samples = (json.loads(line) for line in lines("logends.jsonl.gz"))
+    return tuple(sorted({(sample["topic"], sample["partition"]) for sample in samples}))
+
+
+@cache
+def ends() -> Ends:
+    samples = [json.loads(line) for line in lines("logends.jsonl.gz")]
+    number = {partition: n for n, partition in enumerate(partitions())}
+    rows = [
+        (number[s["topic"], s["partition"]], (s["t"] + s["t2"]) // 2, s["end"], s["beginning"])
+        for s in samples
+    ]
+    return Ends.of(*np.array(rows, dtype=np.int64).T)
+
+
+@cache
+def written() -> dict[str, list[Written]]:
+    """Every group's records, as written: those of aborted transactions too."""
+    found: dict[str, list[Written]] = {}
+    for line in lines("offsets.jsonl.gz"):
+        record = json.loads(line)
+        value = None if record["v"] is None else b64decode(record["v"])
+        entry = journal.decode(b64decode(record["k"]), value)
+        if not isinstance(entry, Foreign):
+            found.setdefault(entry.group, []).append(Written(record["o"], record["ts"], entry))
+    return found
+
+
+@cache
+def timeline(group: str) -> Timeline:
+    ids = json.loads((CAPTURE / "topics.json").read_text())
+    names = {urlsafe_b64decode(f"{text}=="): name for name, text in ids.items()}
+    return read(group, written()[group], names)
+
+
+@cache
+def commits() -> dict[str, Commits]:
+    """Of every group."""
+    number = {partition: n for n, partition in enumerate(partitions())}
+    return {
+        group: Commits(*np.array(rows, dtype=np.int64).T)
+        for group, records in written().items()
+        if (rows := list(_rows(records, number)))
+    }
+
+
+def _rows(
+    records: list[Written], number: dict[tuple[str, int], int]
+) -> Iterator[tuple[int, int, int]]:
+    for _, at, entry in records:
+        match entry:
+            case OffsetCommitted(topic=topic, partition=partition, offset=offset):
+                yield number[topic, partition], at, offset
+            case OffsetForgotten(topic=topic, partition=partition):
+                yield number[topic, partition], at, DELETED

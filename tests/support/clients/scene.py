@@ -1,0 +1,111 @@
+"""What a case of the matrix works with: a client, another one, the broker."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.clients.link import Driver, Link
+from tests.support.clients.registry import CLIENTS, CONFLUENT, KAFKA_PYTHON, Client
+from tests.support.cluster import Cluster
+from tests.support.java.launcher import Unavailable
+from tests.support.waiting import until
+
+_numbers = itertools.count(1)
+
+
+@dataclass(slots=True)
+class Stage:
+    """The broker and the drivers that were started; one driver for each client."""
+
+    cluster: Cluster
+    _drivers: dict[str, Driver] = field(default_factory=dict)
+    _locks: dict[str, threading.Lock] = field(
+        default_factory=lambda: {client.name: threading.Lock() for client in CLIENTS}
+    )
+
+    def driver(self, client: Client) -> Driver:
+        """The client's driver, started where it is not there yet."""
+        with self._locks[client.name]:
+            if client.name not in self._drivers:
+                self._drivers[client.name] = client.start()
+            return self._drivers[client.name]
+
+    def link(
+        self,
+        client: Client,
+        servers: str | None = None,
+        security: Mapping[str, str] | None = None,
+    ) -> Link:
+        """The client at an address, by default the one without security."""
+        return Link(self.driver(client), servers or self.cluster.plain, security)
+
+    def close(self) -> None:
+        """End all drivers."""
+        for driver in self._drivers.values():
+            driver.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One client's turn."""
+
+    stage: Stage
+    client: Client
+
+    @property
+    def own(self) -> Link:
+        """The client whose turn it is."""
+        return self.stage.link(self.client)
+
+    @property
+    def other(self) -> Link:
+        """A client of another kind."""
+        other = KAFKA_PYTHON if "confluent" in self.client.name else CONFLUENT
+        return self.stage.link(other)
+
+    @property
+    def steady(self) -> Link:
+        """The client that sets things up and looks at them, whoever's turn it is."""
+        return self.stage.link(CONFLUENT)
+
+    def secured(self, servers: str, security: Mapping[str, str]) -> Link:
+        """The client at an address with security."""
+        return self.stage.link(self.client, servers, security)
+
+    def topic(self, partitions: int, **configs: str) -> str:
+        """A topic of its own."""
+        made = fresh("t")
+        self.steady.ask("create_topic", topic=made, partitions=partitions, configs=configs)
+        # a Kafka's broker hears of it a moment later than its controller says yes. The list of all:
+        # librdkafka asks a second time for one that it is asked for, which makes it if it is gone
+        until("it is known", lambda: made in self.steady.ask("topics"))
+        return made
+
+
+def fresh(kind: str) -> str:
+    """A name that nothing has yet."""
+    return f"{kind}-{next(_numbers)}"
+
+
+def startable(client: Client) -> str | None:
+    """Why a client cannot be tried here; None if it can."""
+    try:
+        client.start().kill()
+    except Unavailable as reason:
+        return str(reason)
+    return None
+
+
+def plain_record(number: int, partition: int | None = None) -> dict[str, Any]:
+    """A record that tells its number."""
+    return {
+        "key": None,
+        "value": str(number),
+        "headers": [],
+        "partition": partition,
+        "timestamp": None,
+    }

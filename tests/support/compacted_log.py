@@ -1,0 +1,109 @@
+"""Logs for the tests of compaction: written batch by batch, read back as plain records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rota.formats.batch import Columns, Record, decode, encode, records
+from rota.model.config import TopicConfig
+from rota.storage.compaction import MOST_KEYS, Work, compact, look
+from rota.storage.log import Log
+from rota.storage.segment import path
+from tests.support.faulty_disk import FaultyDisk
+
+NOW = 1_790_000_000_000
+FOLDER = "t-0"
+COMPACTED = TopicConfig(
+    cleanup_policy="compact", delete_retention=1_000, segment_bytes=400, index_interval=64
+)
+
+Pairs = Sequence[tuple[str | None, str | None]]
+
+
+def batch(offset: int, pairs: Pairs, *, time: int = NOW, **options: Any) -> bytes:
+    """One batch, a record for each key and value."""
+    made = [
+        Record(offset + row, time + row, _bytes(key), _bytes(value))
+        for row, (key, value) in enumerate(pairs)
+    ]
+    return encode(made, **options)
+
+
+def folder_of(
+    segments: Iterable[Iterable[bytes]],
+    config: TopicConfig = COMPACTED,
+    disk: FaultyDisk | None = None,
+) -> Log:
+    """A log out of the batches of its segments; one more, empty, is written to."""
+    disk = disk or FaultyDisk()
+    disk.put(f"{FOLDER}/partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA")
+    disk.put(f"{FOLDER}/leader-epoch-checkpoint", b"0\n1\n0 0\n")
+    base = 0
+    for batches in segments:
+        data = list(batches)
+        disk.put(path(FOLDER, base, "log"), b"".join(data))
+        base = int(decode(data[-1]).batches.last_offset[0]) + 1
+    disk.put(path(FOLDER, base, "log"), b"")
+    log = opened(disk, config)
+    log.flush()
+    return log
+
+
+def opened(disk: FaultyDisk, config: TopicConfig = COMPACTED, said: list[str] | None = None) -> Log:
+    """As after a crash, all of it looked through."""
+    report = (lambda text: None) if said is None else said.append
+    return Log.open(disk, FOLDER, config, recovery_point=0, clean=False, report=report, now=NOW)
+
+
+def compacted(
+    log: Log, now: int = NOW, *, point: int | None = None, most_keys: int = MOST_KEYS
+) -> int | None:
+    """Runs a whole pass; gives the offset up to which it went."""
+    return ended(compact(log, look(log, point, now), now, most_keys=most_keys))
+
+
+def ended(work: Work) -> int | None:
+    """What a pass gives in the end."""
+    found: list[int | None] = []
+
+    def whole() -> Iterator[None]:
+        found.append((yield from work))
+
+    for _ in whole():
+        pass
+    return found[0]
+
+
+def columns(log: Log) -> Columns:
+    """All that a reader gets."""
+    data, offset = b"", log.start
+    while offset < log.end:
+        found = log.read(offset, 1 << 20)
+        if not found:
+            break
+        data += found
+        offset = int(decode(found).batches.last_offset[-1]) + 1
+    read = decode(data)
+    assert read.problems == ()
+    return read
+
+
+def content(log: Log) -> list[Record]:
+    """All records that a reader gets, without markers."""
+    read = columns(log)
+    kept = ~read.batches.control[read.batch]
+    return [record for record, data in zip(records(read), kept.tolist(), strict=True) if data]
+
+
+def shown(log: Log) -> list[tuple[int, str | None, str | None]]:
+    """The same, for the eye."""
+    return [(each.offset, _text(each.key), _text(each.value)) for each in content(log)]
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()

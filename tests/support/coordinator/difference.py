@@ -1,0 +1,64 @@
+"""Where Rota means to answer otherwise than Kafka: each difference by name, as a rule.
+
+A rule turns what Rota did into what Kafka is expected to do. What is left must be equal. The
+reasons stand in docs/differences.md under the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from rota.errors import Code
+from rota.model.reply import JoinReply, Reply, SyncReply
+from tests.support.coordinator.transcript import Step, Transcript
+
+Rule = Callable[[Step], Step]
+
+
+def _without(step: Step, dropped: Callable[[str, Reply], bool]) -> Step:
+    kept = {label: reply for label, reply in step.answers.items() if not dropped(label, reply)}
+    return replace(step, answers=kept)
+
+
+def overtaken(step: Step) -> Step:
+    """Kafka forgets a parked request when the same member sends it again."""
+    who, _, _ = step.sender.partition(".")
+
+    def dropped(label: str, reply: Reply) -> bool:
+        earlier = label != step.sender and label.startswith(f"{who}.")
+        match step.kind, reply:
+            case ("Join", JoinReply(code=code)) | ("Sync", SyncReply(code=code)):
+                return earlier and code == Code.REBALANCE_IN_PROGRESS
+        return False
+
+    return _without(step, dropped)
+
+
+def left_while_syncing(step: Step) -> Step:
+    """Kafka forgets the parked sync of a member that leaves."""
+
+    def dropped(label: str, reply: Reply) -> bool:
+        return isinstance(reply, SyncReply) and reply.code == Code.UNKNOWN_MEMBER_ID
+
+    return _without(step, dropped) if step.kind == "Leave" else step
+
+
+RULES: dict[str, Rule] = {
+    "overtaken request": overtaken,
+    "left while syncing": left_while_syncing,
+}
+
+
+def as_kafka_does(ours: Transcript) -> tuple[Transcript, frozenset[str]]:
+    """What Kafka is expected to do where Rota did this, and the rules that say so."""
+    used = set()
+    steps = []
+    for step in ours.steps:
+        changed = step
+        for name, rule in RULES.items():
+            before, changed = changed, rule(changed)
+            if changed != before:
+                used.add(name)
+        steps.append(changed)
+    return replace(ours, steps=tuple(steps)), frozenset(used)

@@ -1,0 +1,136 @@
+"""Plays cases before Rota and before Kafka, and compares what they leave behind."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from rota.model.entry import ClassicEntry, GroupSaved, OffsetCommitted
+from rota.model.request import FetchOffsets
+from tests.support.coordinator.actor import CONFIG
+from tests.support.coordinator.connection import Connection, journal_end, read_journal
+from tests.support.coordinator.difference import as_kafka_does
+from tests.support.coordinator.live import Live
+from tests.support.coordinator.node import Node
+from tests.support.coordinator.stage import Side, Stage
+from tests.support.coordinator.transcript import Step, Transcript, difference
+
+Case = Callable[[Stage], object]
+Name = TypeVar("Name")
+AT_ONCE = (48, 8, 1, 1, 1, 1)
+"""How many run side by side. Cases spend their time waiting for the broker's timers; those that
+differ are played again with fewer beside them, and then again, since other work on the machine may
+be in the way of a single one, too. What really differs does so every time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a case: the rules that explain a difference, and one that none explains."""
+
+    rules: frozenset[str] = frozenset()
+    difference: str | None = None
+
+
+def play(case: Case, side: Side, expected: tuple[Step, ...] = ()) -> Stage:
+    """The stage after the case's last step, which shows what offsets the group has."""
+    stage = Stage(side, f"group-{uuid.uuid4()}", expected)
+    case(stage)
+    stage.send("admin", FetchOffsets(group=stage.group))
+    return stage
+
+
+def before_rota(case: Case) -> Transcript:
+    """The case before Rota's coordinator."""
+    node = Node(CONFIG)
+    return transcript(play(case, node), node.journal)
+
+
+def transcript(stage: Stage, journal: Iterable[ClassicEntry]) -> Transcript:
+    """What the case left behind."""
+    return Transcript(tuple(stage.steps), stage.names.of(tuple(map(timeless, journal))))
+
+
+def timeless(entry: ClassicEntry) -> ClassicEntry:
+    """The entry without what differs from run to run, and without the broker's topic ids."""
+    match entry:
+        case OffsetCommitted():
+            return replace(entry, commit_timestamp=0, topic_id=None)
+        case GroupSaved():
+            return replace(entry, state_timestamp=min(entry.state_timestamp, 0))
+        case _:
+            return entry
+
+
+class Comparison(Generic[Name]):
+    """Cases that are played before Rota first: what it does tells what to wait for in Kafka."""
+
+    def __init__(self, port: int, cases: Mapping[Name, Case]) -> None:
+        self._port = port
+        self._cases = cases
+        self._expected: dict[Name, Transcript] = {}
+        self.verdicts: dict[Name, Verdict] = {}
+        for name, case in cases.items():
+            try:
+                expected, rules = as_kafka_does(before_rota(case))
+            except Exception as error:  # noqa: BLE001 the other cases shall be judged too
+                self.verdicts[name] = Verdict(difference=f"Rota fails: {error!r}")
+            else:
+                self._expected[name] = expected
+                self.verdicts[name] = Verdict(rules)
+
+    def play(
+        self, names: Iterable[Name], at_once: int, restart: Callable[[], None] | None = None
+    ) -> None:
+        """Play these cases before Kafka, and judge them."""
+        with Connection(self._port) as admin:
+            start = journal_end(admin)
+        with ThreadPoolExecutor(at_once) as pool:
+            known = [name for name in names if name in self._expected]
+            played = list(pool.map(lambda name: self._before_kafka(name, restart), known))
+        journals: defaultdict[str, list[tuple[int, ClassicEntry]]] = defaultdict(list)
+        with Connection(self._port) as admin:
+            for offset, entry in read_journal(admin, start, journal_end(admin)):
+                journals[entry.group].append((offset, entry))
+        for name, outcome in zip(known, played, strict=True):
+            if isinstance(outcome, OSError):
+                failed = f"Kafka fails: {outcome!r}"
+                self.verdicts[name] = replace(self.verdicts[name], difference=failed)
+                continue
+            stage, end = outcome
+            # what timers did after the case is not of the case
+            journal = [entry for offset, entry in journals[stage.group] if offset < end]
+            found = difference(self._expected[name], transcript(stage, journal))
+            self.verdicts[name] = replace(self.verdicts[name], difference=found)
+
+    def _before_kafka(
+        self, name: Name, restart: Callable[[], None] | None
+    ) -> tuple[Stage, int] | OSError:
+        """What came of a case; an error where the broker gave no answer in time."""
+        try:
+            with Live(self._port, restart) as live:
+                stage = play(self._cases[name], live, self._expected[name].steps)
+                return stage, live.journal_end()
+        except OSError as error:
+            return error
+
+    def differing(self) -> list[Name]:
+        """The cases that differ by what no rule explains."""
+        return [name for name, each in self.verdicts.items() if each.difference is not None]
+
+
+def judge(port: int, cases: Mapping[Name, Case]) -> dict[Name, Verdict]:
+    """Many cases at once.
+
+    Those that differ are played again, at last one by one: where only the machine was too slow
+    for the broker's timers, the difference does not come again.
+    """
+    comparison = Comparison(port, cases)
+    comparison.play(cases, AT_ONCE[0])
+    for at_once in AT_ONCE[1:]:
+        if again := comparison.differing():
+            comparison.play(again, at_once)
+    return comparison.verdicts

@@ -1,0 +1,62 @@
+"""What a coordinator knows that was killed and has come back: one case for each state."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from rota.model.request import FetchOffsets
+from tests.support.coordinator.connection import Connection, await_coordinator
+from tests.support.coordinator.play import Case, Comparison, Verdict
+from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.state import STATES, Lead
+from tests.support.java.broker import Broker
+
+TIMEOUT = 120
+TRIES = 3
+
+
+def after_restart(lead: Lead, stage: Stage) -> None:
+    """Members go on as if nothing had happened, then one of them joins again."""
+    group = lead(stage)
+    stage.restart()
+    stage.send("admin", FetchOffsets(group=stage.group))
+    for actor in (group.a, group.b):
+        actor.heartbeat()
+        actor.commit(9)
+        actor.sync()
+    group.b.join()
+    group.a.join()
+
+
+def judge_restarts(broker: Broker) -> dict[str, Verdict]:
+    """All cases come into their states, the broker is killed and comes back, all go on.
+
+    Those that differ are played again, lest a slow machine be taken for a difference.
+    """
+    cases: dict[str, Case] = {
+        f"{state}, restart": partial(after_restart, lead) for state, lead in STATES.items()
+    }
+    comparison = Comparison(broker.port, cases)
+    comparison.play(cases, len(cases), together(broker, len(cases)))
+    for _ in range(TRIES):
+        if again := comparison.differing():
+            comparison.play(again, len(again), together(broker, len(again)))
+    return comparison.verdicts
+
+
+def together(broker: Broker, count: int) -> Callable[[], None]:
+    """A restart that waits until so many cases want it."""
+
+    def restart() -> None:
+        broker.restart()
+        with Connection(broker.port) as admin:
+            await_coordinator(admin)
+
+    everybody = threading.Barrier(count, action=restart, timeout=TIMEOUT)
+
+    def wait() -> None:
+        everybody.wait()
+
+    return wait

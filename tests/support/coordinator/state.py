@@ -1,0 +1,175 @@
+"""Every state a group can be in, as the steps that lead there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rota.model.request import DeleteGroups, Protocol
+from tests.support.coordinator.actor import DELAY, STRANGER, Actor
+from tests.support.coordinator.stage import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Those who ask: ``a`` leads and ``b`` follows where the group has members."""
+
+    stage: Stage
+    a: Actor
+    b: Actor
+    newcomer: Actor
+
+
+Lead = Callable[[Stage], Cast]
+
+
+def cast(stage: Stage, *, static: bool = False) -> Cast:
+    """Nobody has joined yet; ``a`` and ``b`` have ids and a generation that mean nothing."""
+    ids = ("i1", "i2") if static else (None, None)
+    a = Actor(stage, "a", ids[0], member_id=STRANGER, generation=0)
+    b = Actor(stage, "b", ids[1], member_id=f"another {STRANGER}", generation=0)
+    return Cast(stage, a, b, Actor(stage, "n"))
+
+
+def unknown(stage: Stage) -> Cast:
+    """No request has named the group."""
+    return cast(stage)
+
+
+def simple(stage: Stage) -> Cast:
+    """Only offsets were committed, by one that does not join."""
+    group = cast(stage)
+    group.newcomer.commit()
+    return group
+
+
+def id_given(stage: Stage) -> Cast:
+    """The first one to come was sent its id, and has not come back with it."""
+    group = cast(stage)
+    group.a.join(member_id="")
+    return group
+
+
+def first_generation(stage: Stage, static: bool, protocol_type: str | None = None) -> Cast:
+    """The initial delay is over, ``a`` is alone, has synced and committed."""
+    group = cast(stage, static=static)
+    if protocol_type is not None:
+        for actor in (group.a, group.b):
+            actor.protocol_type = protocol_type
+            actor.protocols = (Protocol("range", b"worker"),)
+    group.a.enter()
+    stage.wait(DELAY)
+    group.a.sync(group.a)
+    group.a.commit()
+    return group
+
+
+def initial(stage: Stage, *, static: bool = False) -> Cast:
+    """The initial delay runs; both joins are parked."""
+    group = cast(stage, static=static)
+    group.a.enter()
+    group.b.enter()
+    return group
+
+
+def completing(stage: Stage, *, static: bool = False, protocol_type: str | None = None) -> Cast:
+    """Both have joined, nobody has synced."""
+    group = first_generation(stage, static, protocol_type)
+    group.b.enter()
+    group.a.join()
+    return group
+
+
+def completing_synced(stage: Stage, *, static: bool = False) -> Cast:
+    """The follower's sync is parked, the leader's is awaited."""
+    group = completing(stage, static=static)
+    group.b.sync()
+    return group
+
+
+def stable(stage: Stage, *, static: bool = False, protocol_type: str | None = None) -> Cast:
+    """Both have their assignment."""
+    group = completing(stage, static=static, protocol_type=protocol_type)
+    group.a.sync(group.a, group.b)
+    group.b.sync()
+    return group
+
+
+def stable_unsynced(stage: Stage) -> Cast:
+    """The leader has synced, so the group is stable; the follower has not asked yet."""
+    group = completing(stage)
+    group.a.sync(group.a, group.b)
+    return group
+
+
+def id_pending(stage: Stage) -> Cast:
+    """Stable, and somebody was sent an id."""
+    group = stable(stage)
+    Actor(stage, "p").join()
+    return group
+
+
+def full(stage: Stage) -> Cast:
+    """Stable with as many members as may be."""
+    group = stable(stage)
+    c = Actor(stage, "c")
+    c.enter()
+    group.a.join()
+    group.b.join()
+    group.a.sync(group.a, group.b, c)
+    group.b.sync()
+    c.sync()
+    return group
+
+
+def awaited(stage: Stage, *, static: bool = False) -> Cast:
+    """A third one joins: ``a`` and ``b`` are awaited."""
+    group = stable(stage, static=static)
+    Actor(stage, "c", "i3" if static else None).enter()
+    return group
+
+
+def follower_awaited(stage: Stage) -> Cast:
+    """A third one joins, ``a`` has joined again: only ``b`` is awaited."""
+    group = awaited(stage)
+    group.a.join()
+    return group
+
+
+def emptied(stage: Stage) -> Cast:
+    """Both have left; offsets are kept."""
+    group = stable(stage)
+    group.b.leave()
+    group.a.leave()
+    return group
+
+
+def deleted(stage: Stage) -> Cast:
+    """An admin has deleted the group after both left."""
+    group = emptied(stage)
+    stage.send("admin", DeleteGroups(groups=(stage.group,)))
+    return group
+
+
+STATES: dict[str, Lead] = {
+    "unknown": unknown,
+    "simple": simple,
+    "id given": id_given,
+    "initial delay": initial,
+    "awaited": awaited,
+    "follower awaited": follower_awaited,
+    "completing": completing,
+    "completing, follower waits": completing_synced,
+    "stable": stable,
+    "stable, follower unsynced": stable_unsynced,
+    "stable, id pending": id_pending,
+    "stable, full": full,
+    "stable, not consumers": lambda stage: stable(stage, protocol_type="connect"),
+    "emptied": emptied,
+    "deleted": deleted,
+    "static, initial delay": lambda stage: initial(stage, static=True),
+    "static, awaited": lambda stage: awaited(stage, static=True),
+    "static, completing": lambda stage: completing(stage, static=True),
+    "static, completing, follower waits": lambda stage: completing_synced(stage, static=True),
+    "static, stable": lambda stage: stable(stage, static=True),
+}

@@ -1,0 +1,159 @@
+"""Who is waited for, how long, and what becomes of those who do not come."""
+
+from __future__ import annotations
+
+from tests.support.coordinator.actor import Actor
+from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.state import awaited, completing_synced, stable
+from tests.support.coordinator.story.company import BEYOND, SHORT, WITHIN, alone, formed, members
+
+
+def absentee_is_dropped(stage: Stage) -> None:
+    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
+    alone(stage, a)
+    b.enter()
+    stage.wait(BEYOND)
+    b.sync(b)
+    a.heartbeat()
+
+
+def longest_rebalance_timeout_counts(stage: Stage) -> None:
+    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
+    b.rebalance_timeout = 2 * SHORT
+    alone(stage, a)
+    b.enter()
+    stage.wait(BEYOND)
+    stage.wait(SHORT)
+
+
+def no_time_to_join(stage: Stage) -> None:
+    a, b = members(stage, "a", "b", rebalance_timeout=0)
+    alone(stage, a)
+    b.enter()
+    stage.wait(WITHIN)
+
+
+def negative_time_to_join(stage: Stage) -> None:
+    a, b = members(stage, "a", "b", rebalance_timeout=-1)
+    alone(stage, a)
+    b.enter()
+    stage.wait(WITHIN)
+
+
+def static_absentee_stays(stage: Stage) -> None:
+    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
+    a.static_id = "i1"
+    alone(stage, a)
+    b.enter()
+    stage.wait(BEYOND)
+    b.sync(b, a)
+    a.heartbeat()
+
+
+def static_members_alone_are_awaited_again(stage: Stage) -> None:
+    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
+    a.static_id = "i1"
+    formed(stage, a, b)
+    b.leave()
+    stage.wait(BEYOND)
+    a.join()
+
+
+def given_id_holds_up_a_join(stage: Stage) -> None:
+    group = stable(stage)
+    p = Actor(stage, "p", session_timeout=SHORT)
+    p.join()
+    group.a.join()
+    group.b.join()
+    stage.wait(BEYOND)
+
+
+def given_id_that_leaves_holds_up_no_longer(stage: Stage) -> None:
+    group = stable(stage)
+    p = Actor(stage, "p")
+    p.join()
+    group.a.join()
+    group.b.join()
+    p.leave()
+
+
+def given_id_expires(stage: Stage) -> None:
+    group = stable(stage)
+    p = Actor(stage, "p", session_timeout=SHORT)
+    p.join()
+    stage.wait(BEYOND)
+    p.join()
+    group.a.heartbeat()
+
+
+def id_is_asked_for_twice(stage: Stage) -> None:
+    group = stable(stage)
+    p = Actor(stage, "p", session_timeout=SHORT)
+    p.join()
+    p.enter()
+    group.a.join()
+    group.b.join()
+    stage.wait(BEYOND)
+
+
+def awaited_member_leaves(stage: Stage) -> None:
+    group = awaited(stage)
+    group.a.join()
+    group.b.leave()
+
+
+def follower_never_syncs(stage: Stage) -> None:
+    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
+    alone(stage, a)
+    b.enter()
+    a.join()
+    a.sync(a, b)
+    stage.wait(BEYOND)
+    b.sync()
+    a.heartbeat()
+    a.join()
+
+
+def leader_never_syncs(stage: Stage) -> None:
+    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
+    alone(stage, a)
+    b.enter()
+    a.join()
+    b.sync()
+    stage.wait(BEYOND)
+    a.sync(a, b)
+    b.join()
+
+
+def nobody_syncs(stage: Stage) -> None:
+    a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
+    alone(stage, a)
+    b.enter()
+    a.join()
+    stage.wait(BEYOND)
+
+
+def leader_leaves_before_its_sync(stage: Stage) -> None:
+    group = completing_synced(stage)
+    group.a.leave()
+    group.b.join()
+    group.b.sync(group.b)
+
+
+STORIES = (
+    absentee_is_dropped,
+    longest_rebalance_timeout_counts,
+    no_time_to_join,
+    negative_time_to_join,
+    static_absentee_stays,
+    static_members_alone_are_awaited_again,
+    given_id_holds_up_a_join,
+    given_id_that_leaves_holds_up_no_longer,
+    given_id_expires,
+    id_is_asked_for_twice,
+    awaited_member_leaves,
+    follower_never_syncs,
+    leader_never_syncs,
+    nobody_syncs,
+    leader_leaves_before_its_sync,
+)

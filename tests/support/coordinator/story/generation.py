@@ -1,0 +1,147 @@
+"""From one generation to the next."""
+
+from __future__ import annotations
+
+from rota.model.request import DeleteGroups, Leaver, Protocol
+from tests.support.coordinator.actor import DELAY, Actor, supports
+from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.state import awaited, completing, completing_synced, stable
+from tests.support.coordinator.story.company import alone, members
+
+
+def leader_joins_again(stage: Stage) -> None:
+    group = stable(stage)
+    group.a.join()
+    group.b.heartbeat()
+    group.b.commit()
+    group.b.sync()
+    group.b.join()
+    group.b.heartbeat()
+    group.b.commit()
+    group.a.sync(group.a, group.b)
+    group.b.sync()
+    group.b.commit()
+
+
+def follower_joins_again_with_the_same(stage: Stage) -> None:
+    group = stable(stage)
+    group.b.join()
+    group.b.sync()
+    group.a.heartbeat()
+
+
+def answer_to_a_join_is_lost(stage: Stage) -> None:
+    group = completing(stage)
+    group.a.join()
+    group.b.join()
+    group.a.sync(group.a, group.b)
+    group.b.sync()
+
+
+def parked_join_is_sent_again(stage: Stage) -> None:
+    group = awaited(stage)
+    group.a.join()
+    group.a.join(protocols=supports("roundrobin", "range"))
+    group.b.join()
+
+
+def parked_sync_is_sent_again(stage: Stage) -> None:
+    group = completing_synced(stage)
+    group.b.sync()
+    group.a.sync(group.a, group.b)
+
+
+def newcomer_ends_a_sync(stage: Stage) -> None:
+    group = completing_synced(stage)
+    c = Actor(stage, "c")
+    c.enter()
+    group.b.heartbeat()
+    group.a.join()
+    group.b.join()
+    group.a.sync(group.a, group.b, c)
+
+
+def changed_member_ends_a_sync(stage: Stage) -> None:
+    group = completing_synced(stage)
+    group.a.join(protocols=supports("range", topics=("other",)))
+    group.b.join()
+
+
+def left_behind(stage: Stage) -> None:
+    """What one that was left behind can still do: nothing."""
+    group = stable(stage)
+    generation = group.b.generation
+    group.a.join()
+    group.b.join()
+    group.a.sync(group.a, group.b)
+    group.b.sync(generation=generation)
+    group.b.heartbeat(generation=generation)
+    group.b.commit(generation=generation)
+
+
+def generations_go_on_after_empty(stage: Stage) -> None:
+    group = stable(stage)
+    group.a.leave(*(Leaver(member_id=each.member_id) for each in (group.a, group.b)))
+    alone(stage, group.b)
+    group.a.heartbeat()
+
+
+def generations_begin_anew_after_deletion(stage: Stage) -> None:
+    group = stable(stage)
+    group.b.leave()
+    group.a.leave()
+    stage.send("admin", DeleteGroups(groups=(stage.group,)))
+    alone(stage, group.b)
+
+
+def other_type_after_empty(stage: Stage) -> None:
+    (a,) = members(stage, "a")
+    alone(stage, a)
+    a.leave()
+    w = Actor(stage, "w", protocol_type="connect", protocols=(Protocol("range", b"worker"),))
+    alone(stage, w)
+
+
+def old_client_joins(stage: Stage) -> None:
+    (a,) = members(stage, "a")
+    a.join(knows_id_first=False, knows_skip=False)
+    stage.wait(DELAY)
+    a.sync(a, protocol=None, protocol_type=None)
+    a.join(knows_id_first=False, knows_skip=False)
+
+
+def given_ids_take_no_room(stage: Stage) -> None:
+    group = stable(stage)
+    c, d = members(stage, "c", "d")
+    c.join()
+    d.join()
+    c.join()
+    group.a.heartbeat()
+
+
+def full_while_completing(stage: Stage) -> None:
+    group = completing(stage)
+    c, d = members(stage, "c", "d")
+    c.enter()
+    group.a.join()
+    group.b.join()
+    d.join()
+    d.join(static_id="i9")
+
+
+STORIES = (
+    leader_joins_again,
+    follower_joins_again_with_the_same,
+    answer_to_a_join_is_lost,
+    parked_join_is_sent_again,
+    parked_sync_is_sent_again,
+    newcomer_ends_a_sync,
+    changed_member_ends_a_sync,
+    left_behind,
+    generations_go_on_after_empty,
+    generations_begin_anew_after_deletion,
+    other_type_after_empty,
+    old_client_joins,
+    given_ids_take_no_room,
+    full_while_completing,
+)

@@ -1,0 +1,82 @@
+"""Offsets through a group's life."""
+
+from __future__ import annotations
+
+from rota.model.offset import OffsetAndMetadata
+from rota.model.request import DeleteOffsets, FetchOffsets, Protocol
+from rota.model.topic import TopicPartition
+from tests.support.coordinator.actor import DELAY, OTHER, T0, Actor, supports
+from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.state import awaited, first_generation, stable
+from tests.support.coordinator.story.company import alone, members
+
+OFFSET = OffsetAndMetadata(7)
+
+
+def commits_through_a_rebalance(stage: Stage) -> None:
+    group = awaited(stage)
+    group.a.commit(11)
+    group.b.commit(12)
+    group.a.join()
+    group.b.join()
+    group.a.commit(13)
+    stage.send("admin", FetchOffsets(group=stage.group))
+
+
+def simple_group_gets_members(stage: Stage) -> None:
+    outsider = Actor(stage, "o")
+    outsider.commit(5)
+    (a,) = members(stage, "a")
+    a.enter()
+    outsider.commit(6)
+    stage.wait(DELAY)
+    outsider.commit(6)
+    a.sync(a)
+    outsider.commit(6)
+    a.commit(7)
+    a.leave()
+    outsider.commit(8)
+
+
+def offsets_of_other_topics_are_deleted(stage: Stage) -> None:
+    group = stable(stage)
+    group.a.commit(offsets={T0: OFFSET, OTHER: OFFSET})
+    stage.send("admin", DeleteOffsets(group=stage.group, partitions=(T0, OTHER)))
+    stage.send("admin", FetchOffsets(group=stage.group))
+    group.a.join(protocols=supports("range", topics=("other",)))
+    group.b.join(protocols=supports("range", topics=("other",)))
+    stage.send("admin", DeleteOffsets(group=stage.group, partitions=(T0, OTHER)))
+
+
+def topic_is_deleted(stage: Stage) -> None:
+    doomed = TopicPartition("doomed", 0)
+    stage.create_topic(doomed.topic)
+    group = stable(stage)
+    group.a.commit(offsets={T0: OFFSET, doomed: OFFSET})
+    stage.delete_topic(doomed.topic)
+    stage.look(FetchOffsets(group=stage.group))
+
+
+def unreadable_subscriptions_are_taken_for_all(stage: Stage) -> None:
+    (a,) = members(stage, "a", protocols=(Protocol("range", b"?"),))
+    alone(stage, a)
+    a.commit()
+    stage.send("admin", DeleteOffsets(group=stage.group, partitions=(T0, OTHER)))
+
+
+def offsets_outlive_members(stage: Stage) -> None:
+    group = first_generation(stage, static=False)
+    group.a.leave()
+    stage.send("admin", FetchOffsets(group=stage.group))
+    stage.send("admin", DeleteOffsets(group=stage.group, partitions=(T0,)))
+    stage.send("admin", FetchOffsets(group=stage.group))
+
+
+STORIES = (
+    commits_through_a_rebalance,
+    simple_group_gets_members,
+    offsets_of_other_topics_are_deleted,
+    topic_is_deleted,
+    unreadable_subscriptions_are_taken_for_all,
+    offsets_outlive_members,
+)

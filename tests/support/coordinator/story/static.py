@@ -1,0 +1,140 @@
+"""Static members that come back (KIP-345), and the processes they replace."""
+
+from __future__ import annotations
+
+from rota.model.request import Leaver
+from tests.support.coordinator.actor import DELAY, Actor, supports
+from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.state import awaited, completing_synced, stable
+from tests.support.coordinator.story.company import alone, members
+
+
+def replaced_process_is_fenced(stage: Stage) -> None:
+    group = stable(stage, static=True)
+    again = Actor(stage, "again", "i2")
+    again.enter()
+    group.b.heartbeat()
+    group.b.sync()
+    group.b.commit()
+    group.b.join()
+    group.b.leave()
+    again.sync()
+    again.heartbeat()
+    again.commit()
+
+
+def leader_comes_back(stage: Stage) -> None:
+    group = stable(stage, static=True)
+    again = Actor(stage, "again", "i1")
+    again.enter()
+    again.sync()
+    again.heartbeat()
+    group.b.heartbeat()
+    again.join()
+
+
+def leader_comes_back_with_version_8(stage: Stage) -> None:
+    group = stable(stage, static=True)
+    again = Actor(stage, "again", "i1")
+    again.join(knows_skip=False)
+    again.sync()
+    group.b.heartbeat()
+
+
+def comes_back_with_other_metadata(stage: Stage) -> None:
+    """The strategy stays the same, so nobody rebalances, and the leader is not told."""
+    group = stable(stage, static=True)
+    again = Actor(stage, "again", "i2", protocols=supports("range", topics=("other",)))
+    again.enter()
+    again.sync()
+    group.a.join()
+
+
+def comes_back_and_changes_the_vote(stage: Stage) -> None:
+    (a,) = members(stage, "a", static_id="i1")
+    alone(stage, a)
+    again = Actor(stage, "again", "i1", protocols=supports("roundrobin", "range"))
+    again.enter()
+    again.sync(again, protocol="roundrobin")
+
+
+def comes_back_while_awaited(stage: Stage) -> None:
+    group = awaited(stage, static=True)
+    again = Actor(stage, "again", "i2")
+    again.enter()
+    group.a.join()
+
+
+def comes_back_while_its_join_is_parked(stage: Stage) -> None:
+    group = awaited(stage, static=True)
+    group.b.join()
+    again = Actor(stage, "again", "i2")
+    again.enter()
+    group.a.join()
+
+
+def comes_back_while_completing(stage: Stage) -> None:
+    group = completing_synced(stage, static=True)
+    again = Actor(stage, "again", "i2")
+    again.enter()
+    group.a.join()
+    group.a.sync(group.a, again)
+    again.sync()
+
+
+def leader_comes_back_while_completing(stage: Stage) -> None:
+    group = completing_synced(stage, static=True)
+    again = Actor(stage, "again", "i1")
+    again.enter()
+    group.b.join()
+    again.sync(again, group.b)
+
+
+def comes_back_during_the_delay(stage: Stage) -> None:
+    (a,) = members(stage, "a", static_id="i1")
+    a.enter()
+    again = Actor(stage, "again", "i1")
+    again.enter()
+    stage.wait(DELAY)
+    again.sync(again)
+
+
+def two_processes_share_a_static_id(stage: Stage) -> None:
+    one, other = members(stage, "one", "other", static_id="i1")
+    alone(stage, one)
+    for _ in range(2):
+        other.enter()
+        one.heartbeat()
+        one.enter()
+        other.heartbeat()
+
+
+def admin_removes_static_members(stage: Stage) -> None:
+    group = stable(stage, static=True)
+    group.newcomer.leave(Leaver(static_id="i1"), Leaver(static_id="i7"))
+    group.a.heartbeat()
+    group.b.join()
+
+
+def static_leaver_comes_back(stage: Stage) -> None:
+    group = stable(stage, static=True)
+    group.b.leave()
+    group.b.enter()
+    group.a.join()
+
+
+STORIES = (
+    replaced_process_is_fenced,
+    leader_comes_back,
+    leader_comes_back_with_version_8,
+    comes_back_with_other_metadata,
+    comes_back_and_changes_the_vote,
+    comes_back_while_awaited,
+    comes_back_while_its_join_is_parked,
+    comes_back_while_completing,
+    leader_comes_back_while_completing,
+    comes_back_during_the_delay,
+    two_processes_share_a_static_id,
+    admin_removes_static_members,
+    static_leaver_comes_back,
+)

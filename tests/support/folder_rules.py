@@ -1,0 +1,100 @@
+"""A pytest plugin that holds every test to what its folder allows.
+
+Python reports each socket, process, file and thread to its audit hooks (PEP 578). While a test of
+``tests/pure`` or ``tests/local`` runs, a hook refuses what the folder does not allow, and the test
+fails even if the code under test swallows that refusal.
+
+============  =====================================================================================
+folder        what its tests may use
+============  =====================================================================================
+tests/pure    memory, and files of the checkout to read
+tests/local   also sockets of this machine, threads, and files in temporary folders
+tests/system  everything: processes, Java, Kafka, Spark, a browser
+============  =====================================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.paths import ROOT
+
+PROCESS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system")
+NETWORK = ("socket.bind", "socket.connect", "socket.getaddrinfo", "socket.sendto", "socket.sendmsg")
+THREAD = ("_thread.start_new_thread", "_thread.start_joinable_thread")
+CHANGE = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate")
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+LOOPBACK = ("127.", "::1", "localhost", "::ffff:127.")
+#: Files that Python, pytest and Hypothesis keep for themselves.
+OWN_FILES = (os.devnull, ".pyc", ".hypothesis", ".pytest_cache")
+
+
+class NotAllowedHere(RuntimeError):
+    """A test used something that its folder does not allow."""
+
+
+class FolderRules:
+    """Watches the test that runs now."""
+
+    def __init__(self) -> None:
+        self._folder: str | None = None
+        self._broken: list[str] = []
+
+    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Refuse what the running test's folder does not allow."""
+        if self._folder is None:
+            return
+        reason = refusal(self._folder, event, arguments)
+        if reason is not None:
+            self._broken.append(reason)
+            raise NotAllowedHere(reason)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
+        """Watch a test; pytest itself makes the temporary folders and shared fixtures around it."""
+        self._folder, self._broken = folder_of(item.path), []
+        try:
+            result = yield
+        finally:
+            self._folder = None
+        if self._broken:
+            pytest.fail("; ".join(dict.fromkeys(self._broken)))
+        return result
+
+
+def folder_of(path: Path) -> str | None:
+    """The folder under ``tests`` whose rules hold for a test file; None without rules."""
+    parts = path.relative_to(ROOT).parts if path.is_relative_to(ROOT) else ()
+    return parts[1] if len(parts) > 2 and parts[1] in ("pure", "local") else None
+
+
+def refusal(folder: str, event: str, arguments: tuple[Any, ...]) -> str | None:
+    """Why a folder does not allow an audit event; None if it does."""
+    if event.startswith(PROCESS):
+        return f"tests/{folder} starts no process: move this test to tests/system ({event})"
+    if folder == "local":
+        address = arguments[1] if event in ("socket.bind", "socket.connect") else None
+        if isinstance(address, tuple) and not str(address[0]).startswith(LOOPBACK):
+            return f"tests/local talks to this machine alone, not to {address[0]} ({event})"
+        return None
+    if event in NETWORK or event in THREAD:
+        return f"tests/pure does no IO: move this test to tests/local ({event})"
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
+    if event in CHANGE or writes:
+        path = str(arguments[0])
+        if not any(own in path for own in OWN_FILES):
+            return f"tests/pure writes no file: move this test to tests/local ({event} {path})"
+    return None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start to watch; Python keeps an audit hook until it ends."""
+    rules = FolderRules()
+    config.pluginmanager.register(rules)
+    sys.addaudithook(rules.audit)

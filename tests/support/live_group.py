@@ -1,0 +1,167 @@
+"""A group whose members are there without consumers: they join, are told what they get, and stay
+members until their session ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+import rota
+from rota.client.group import from_wire, to_wire
+from rota.errors import Code
+from rota.formats import assignment, subscription
+from rota.model.membership import Assignment, Subscription
+from rota.model.offset import OffsetAndMetadata
+from rota.model.reply import JoinReply, Reply, SyncReply
+from rota.model.request import CONSUMER, CommitOffsets, Join, Protocol, Request, Sync
+from rota.model.topic import NO_PARTITIONS, Partitions, TopicPartition
+from rota.wire.api import Api
+from tests.support.raw_client import RawClient
+
+VERSIONS = {Api.JOIN_GROUP: 9, Api.SYNC_GROUP: 5, Api.OFFSET_COMMIT: 9}
+SESSION = 60_000
+WAITING: dict[str, object] = {"group.initial.rebalance.delay.ms": 3_000}
+"""What the broker must be set to, so that all are of the first generation."""
+DELAY = 10
+"""Seconds: longer than a new group waits for more members, and once more after the last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """Who sits there, and what it gets."""
+
+    name: str
+    """Its client id."""
+    topics: tuple[str, ...] = ("orders",)
+    gets: dict[str, list[int]] = field(default_factory=dict)
+    static_id: str | None = None
+    rack: str | None = None
+    owned: Partitions = NO_PARTITIONS
+    generation: int | None = None
+    told: bytes | None = None
+    """What it tells the leader, if not all this."""
+
+
+def ask(client: RawClient, request: Request) -> Reply:
+    send(client, request)
+    return receive(client, request)
+
+
+def send(client: RawClient, request: Request) -> None:
+    api, message = to_wire(request)
+    client.send(api, VERSIONS[api], message)
+
+
+def receive(client: RawClient, request: Request) -> Reply:
+    api, _ = to_wire(request)
+    return from_wire(request, client.receive(api, VERSIONS[api]))
+
+
+def seat(
+    broker: rota.Broker,
+    group: str,
+    seats: Sequence[Seat],
+    *,
+    strategy: str = "range",
+    protocol_type: str = CONSUMER,
+    synced: bool = True,
+) -> list[str]:
+    """The ids of the members, in the same order; all of one generation.
+
+    :param synced: else the group waits for its leader to say who gets what
+    """
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(RawClient(broker.bootstrap_servers, each.name)) for each in seats
+        ]
+        joins = [_join(group, each, strategy, protocol_type) for each in seats]
+        for place, client in enumerate(clients):
+            if seats[place].static_id is None:  # one without a static id is told its id first
+                reply = ask(client, joins[place])
+                assert isinstance(reply, JoinReply)
+                assert reply.code == Code.MEMBER_ID_REQUIRED
+                joins[place] = replace(joins[place], member_id=reply.member_id)
+        for client, join in zip(clients, joins, strict=True):
+            send(client, join)
+        while len(broker.group(group).members) < len(seats):
+            time.sleep(0.001)
+        broker.clock.advance(DELAY)
+        replies = [receive(*pair) for pair in zip(clients, joins, strict=True)]
+        joined = [each for each in replies if isinstance(each, JoinReply)]
+        ids = [each.member_id for each in joined]
+        assert {(each.code, len(ids)) for each in joined} == {(0, max(map(_size, joined)))}
+        if synced:
+            _sync(group, clients, joined, seats, strategy, protocol_type)
+        return ids
+
+
+@contextmanager
+def knocking(broker: rota.Broker, group: str, name: str) -> Iterator[None]:
+    """One more joins; those who sit do not hear of it, and so the group waits for them."""
+    who = Seat(name=name, static_id=name)
+    with RawClient(broker.bootstrap_servers, name) as client:
+        send(client, _join(group, who, "range", CONSUMER))
+        while broker.groups[group] != "PreparingRebalance":
+            time.sleep(0.001)
+        yield
+
+
+def _size(reply: JoinReply) -> int:
+    return len(reply.members)
+
+
+def _join(group: str, who: Seat, strategy: str, protocol_type: str) -> Join:
+    told = who.told
+    if told is None:
+        meant = Subscription(
+            topics=who.topics, owned=who.owned, generation=who.generation, rack=who.rack
+        )
+        told = subscription.encode(meant)
+    return Join(
+        group=group,
+        static_id=who.static_id,
+        protocol_type=protocol_type,
+        protocols=(Protocol(strategy, told),),
+        session_timeout=SESSION,
+        rebalance_timeout=SESSION,
+        client_id=who.name,
+        client_host="",
+    )
+
+
+def _sync(
+    group: str,
+    clients: Sequence[RawClient],
+    joined: Sequence[JoinReply],
+    seats: Sequence[Seat],
+    strategy: str,
+    protocol_type: str,
+) -> None:
+    given = tuple(
+        (reply.member_id, assignment.encode(Assignment(Partitions.of(who.gets))))
+        for reply, who in zip(joined, seats, strict=True)
+    )
+    for client, reply in zip(clients, joined, strict=True):
+        request = Sync(
+            group=group,
+            generation=reply.generation,
+            member_id=reply.member_id,
+            protocol_type=protocol_type,
+            protocol=strategy,
+            assignments=given if reply.leader == reply.member_id else (),
+        )
+        send(client, request)
+    for client, reply in zip(clients, joined, strict=True):
+        answer = receive(client, Sync(group=group, generation=0, member_id=reply.member_id))
+        assert isinstance(answer, SyncReply)
+        assert answer.code == 0
+
+
+def commit(broker: rota.Broker, group: str, offsets: dict[tuple[str, int], int]) -> None:
+    """Sets offsets of a group without members."""
+    given = {TopicPartition(*each): OffsetAndMetadata(offset) for each, offset in offsets.items()}
+    with RawClient(broker.bootstrap_servers) as client:
+        ask(client, CommitOffsets(group=group, offsets=given))

@@ -1,0 +1,53 @@
+"""A client of a few lines: one connection, one request at a time, no retries."""
+
+from __future__ import annotations
+
+import socket
+from types import TracebackType
+from typing import Self
+
+from rota.wire.api import Api
+from rota.wire.message import Head, Message, read_response, write_request
+from tests.support.echo_server import is_closed, read_frame
+
+
+class RawClient:
+    """Asks what it is told to."""
+
+    def __init__(self, bootstrap_servers: str, client_id: str = "raw") -> None:
+        host, _, port = bootstrap_servers.rpartition(":")
+        self.socket = socket.create_connection((host.strip("[]"), int(port)), 10)
+        self.client_id = client_id
+        self._count = 0
+
+    def send(self, api: Api, version: int, request: Message) -> None:
+        self._count += 1
+        head = Head(api, version, self._count, self.client_id, 0)
+        self.socket.sendall(write_request(head, request))
+
+    def receive(self, api: Api, version: int) -> Message:
+        correlation, response = read_response(api, version, read_frame(self.socket))
+        assert correlation <= self._count
+        return response
+
+    def ask(self, api: Api, version: int, request: Message) -> Message:
+        self.send(api, version, request)
+        return self.receive(api, version)
+
+    @property
+    def closed(self) -> bool:
+        return is_closed(self.socket)
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

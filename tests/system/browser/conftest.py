@@ -1,0 +1,121 @@
+"""Reports of made-up tables, open in a real Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from playwright.sync_api import Browser
+
+from rota.report import gold
+from rota.report.gold import Gold
+from rota.report.page import write
+from rota.report.story import tell
+from tests.support import gold_tables
+from tests.support.chromium import Unavailable, chromium
+from tests.support.gold_history import HOUR, History
+from tests.system.browser.opened import WIDE, Opened, Scheme, opened
+
+UNREAD = [
+    ("records of an unknown version", 3, ["partition 7, offset 12: version 99"]),
+    ("torn records", 1_234, ["partition 1, offset 5"]),
+]
+UNSEEN = {"": "(no name)", "  ": "\\u{20}\\u{20}", "\u200b\u2060": "\\u{200b}\\u{2060}"}
+"""Names of groups that cannot be seen, and how they are shown."""
+
+
+def _unseen(folder: Path) -> Path:
+    histories = [History(group=name, topics={"plain": 4}) for name in UNSEEN]
+    for history in histories:
+        history.join(["one", "two"], gold_tables.MORNING)
+        history.deploy(gold_tables.MORNING + HOUR)
+    return gold_tables.tables(histories).write(folder, None)
+
+
+MADE: dict[str, Callable[[Path], Path]] = {
+    "small": lambda folder: gold_tables.small(
+        folder, gold_tables.Run(unread=UNREAD, polled=True, partial=["audit"])
+    ),
+    "demo": lambda folder: gold_tables.small(folder, gold_tables.Run(demo=True)),
+    "hostile": gold_tables.hostile,
+    "changing": gold_tables.changing,
+    "course": gold_tables.course,
+    "nothing": gold_tables.nothing,
+    "unseen": _unseen,
+    "large": gold_tables.large,
+    "crowd": lambda folder: gold_tables.large(folder, groups=250, partitions=500, rebalances=1_000),
+    "many": lambda folder: gold_tables.large(folder, groups=30, partitions=600, rebalances=3_000),
+}
+
+
+class Opener(Protocol):
+    """Opens a report of some tables."""
+
+    def __call__(
+        self,
+        tables: str = "small",
+        *,
+        scheme: Scheme = "light",
+        size: tuple[int, int] = WIDE,
+        javascript: bool = True,
+    ) -> Opened: ...
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium; one for each module, since playwright keeps a loop that others would meet."""
+    try:
+        found = chromium()
+    except Unavailable as error:
+        pytest.skip(f"THE REPORT IS NOT TESTED IN A BROWSER: {error}")
+    with found.started() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of some tables, with their report in it, made once."""
+    known: dict[str, Path] = {}
+
+    def find(name: str) -> Path:
+        if name not in known:
+            folder = MADE[name](tmp_path_factory.mktemp(name))
+            read = gold.read(str(folder))
+            write(tell(read), read, folder / "report.html")
+            known[name] = folder
+        return known[name]
+
+    return find
+
+
+@pytest.fixture
+def tables(made: Callable[[str], Path]) -> Callable[[str], Gold]:
+    """What is in the tables of a report."""
+    return lambda name: gold.read(str(made(name)))
+
+
+@pytest.fixture
+def report(browser: Browser, made: Callable[[str], Path]) -> Iterator[Opener]:
+    """Opens reports; they are closed at the test's end, where each must have been quiet."""
+    with ExitStack() as stack:
+
+        def find(
+            tables: str = "small",
+            *,
+            scheme: Scheme = "light",
+            size: tuple[int, int] = WIDE,
+            javascript: bool = True,
+        ) -> Opened:
+            window = contextmanager(opened)(
+                browser,
+                made(tables) / "report.html",
+                scheme=scheme,
+                size=size,
+                javascript=javascript,
+            )
+            return stack.enter_context(window)
+
+        yield find

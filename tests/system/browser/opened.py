@@ -1,0 +1,273 @@
+"""A report that is open in a browser, and what happened in it."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from playwright.sync_api import Browser, Locator, Page
+
+from tests.support.waiting import until
+
+Scheme = Literal["light", "dark"]
+PATIENCE = 15_000
+"""Milliseconds that something may take to come."""
+WIDE = (1280, 900)
+PHONE = (390, 844)
+_TIP = re.compile(
+    r"^(?P<topic>.*)-(?P<partition>\d+), (?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ): ", re.MULTILINE
+)
+_SHOWN = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)Z to (?:(\d{4}-\d\d-\d\d) )?(\S+)Z")
+_PIXELS = """([canvas, points, reach]) => {
+  const ratio = canvas.width / canvas.clientWidth;
+  const copy = new OffscreenCanvas(canvas.width, canvas.height);
+  const context = copy.getContext('2d', { willReadFrequently: true });
+  context.drawImage(canvas, 0, 0);
+  const size = Math.round((2 * reach + 1) * ratio);
+  return points.map(([x, y]) => {
+    const [left, top] = [x - reach, y - reach].map((place) => Math.round(place * ratio));
+    return [...context.getImageData(left, top, size, size).data];
+  });
+}"""
+_RAW = """(selector) => {
+  const canvas = document.querySelector(selector);
+  const { width, height } = canvas;
+  const copy = new OffscreenCanvas(width, height);
+  const context = copy.getContext('2d', { willReadFrequently: true });
+  context.drawImage(canvas, 0, 0);
+  const { data } = context.getImageData(0, 0, width, height);
+  let text = '';
+  for (let at = 0; at < data.length; at += 4096) {
+    text += String.fromCharCode(...data.subarray(at, at + 4096));
+  }
+  return [width, height, btoa(text)];
+}"""
+# two frames; then what the page does when there is time, which comes in the order of asking
+_DRAWN = """new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
+  () => requestIdleCallback(done, { timeout: 2000 }))))"""
+_PLACE = """(selector) => {
+  const box = document.querySelector(selector).getBoundingClientRect();
+  if (box.top < 0 || box.bottom > innerHeight) {
+    document.querySelector(selector).scrollIntoView({ block: 'center' });
+  }
+  const now = document.querySelector(selector).getBoundingClientRect();
+  return [now.left, now.top];
+}"""
+Colour = tuple[int, int, int]
+Point = tuple[float, float]
+
+
+@dataclass(slots=True)
+class Opened:
+    """A page, with all that it asked for and complained of."""
+
+    page: Page
+    address: str
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    """Errors and warnings in the console, errors of scripts, dialogs."""
+
+    def watch(self) -> None:
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on(
+            "console",
+            lambda message: (
+                self.complaints.append(message.text)
+                if message.type in {"error", "warning"}
+                else None
+            ),
+        )
+
+        def refuse(dialog: Any) -> None:
+            self.complaints.append(f"dialog: {dialog.message}")
+            dialog.dismiss()
+
+        self.page.on("dialog", refuse)
+
+    def at(self, selector: str) -> Locator:
+        return self.page.locator(selector)
+
+    def text(self, selector: str) -> str:
+        """All text below an element, as it stands in the document."""
+        return self.at(selector).text_content() or ""
+
+    def rows(self) -> list[str]:
+        """The groups in the list that can be seen, from the top down."""
+        found: list[str] = self.page.evaluate(
+            "[...document.querySelectorAll('#groups tbody tr')]"
+            ".filter((row) => row.offsetParent).map((row) => row.dataset.group)"
+        )
+        return found
+
+    def cell(self, group: str, column: str) -> str:
+        """A cell of the list, without its mark."""
+        found: str = self.page.evaluate(
+            """([group, column]) => {
+              const heads = [...document.querySelectorAll('#groups thead th')];
+              const place = heads.findIndex((th) => th.querySelector(`[data-sort=${column}]`));
+              const row = [...document.querySelectorAll('#groups tbody tr')]
+                .find((one) => one.dataset.group === group);
+              const cell = row.cells[place].cloneNode(true);
+              cell.querySelectorAll('.mark').forEach((mark) => mark.remove());
+              return cell.textContent.trim();
+            }""",
+            [group, column],
+        )
+        return found
+
+    def open(self, group: str) -> None:
+        """Opens a group by the link in the list."""
+        place = self.rows().index(group)
+        self.at("#groups tbody tr").nth(place).locator("a").click()
+        self.at("#group").wait_for(state="visible")
+        self.at("#rebalances:not([aria-busy])").wait_for(state="attached")
+        self.settle()
+
+    def back(self) -> None:
+        """Goes back to the list; the browser tells the page of it a moment after the click."""
+        self.at("#back").click()
+        self.at("#list").wait_for(state="visible")
+
+    def wait(self, expression: str, about: object = None) -> None:
+        """Waits until something is true in the page, which forbids the browser's own way to wait:
+        that evaluates text.
+        """
+        until(expression, lambda: self.page.evaluate(expression, about))
+
+    def settle(self) -> None:
+        """Waits until what was asked for is drawn."""
+        self.page.evaluate(_DRAWN)
+
+    def shown(self) -> tuple[datetime, datetime]:
+        """The time that the charts show."""
+        self.settle()
+        found = _SHOWN.search(self.text("#shown"))
+        assert found is not None, self.text("#shown")
+        day, begin, other, end = found.groups()
+        return _time(f"{day} {begin}"), _time(f"{other or day} {end}")
+
+    def image(self, canvas: str) -> str:
+        """All pixels of a canvas, as one text."""
+        self.settle()
+        found: str = self.page.evaluate(
+            "(selector) => document.querySelector(selector).toDataURL()", canvas
+        )
+        return found
+
+    def colours(self, canvas: str, points: Sequence[Point]) -> list[Colour]:
+        """The colour that prevails around each point: letters and lines are thin."""
+        raw = self.page.evaluate(_PIXELS, [self.at(canvas).element_handle(), list(points), 3])
+        return [Counter(zip(*[iter(one)] * 4, strict=True)).most_common(1)[0][0][:3] for one in raw]
+
+    def pixels(self, canvas: str) -> NDArray[np.uint8]:
+        """All pixels of a canvas, in lines from the top down; red, green, blue and opacity."""
+        self.settle()
+        width, height, text = self.page.evaluate(_RAW, canvas)
+        raw = np.frombuffer(base64.b64decode(text), np.uint8)
+        return raw.reshape(height, width, 4)
+
+    def ink(self, name: str) -> Colour:
+        """A colour of the page's own."""
+        text: str = self.page.evaluate(
+            "(name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`)",
+            name,
+        )
+        red, green, blue = bytes.fromhex(text.strip().removeprefix("#"))
+        return red, green, blue
+
+    def grid(self, canvas: str, columns: int, rows: int) -> list[Point]:
+        """Points all over a canvas."""
+        box = self.box(canvas)
+        return [
+            ((column + 0.5) * box["width"] / columns, (row + 0.5) * box["height"] / rows)
+            for column in range(columns)
+            for row in range(rows)
+        ]
+
+    def box(self, selector: str) -> dict[str, float]:
+        """Where an element is, in the page's pixels."""
+        found = self.at(selector).bounding_box()
+        assert found is not None, f"{selector} is not shown"
+        return {
+            "x": found["x"],
+            "y": found["y"],
+            "width": found["width"],
+            "height": found["height"],
+        }
+
+    def pointed(self, canvas: str, point: Point) -> str:
+        """What the tip says of a point."""
+        left, top = self.page.evaluate(_PLACE, canvas)
+        self.page.mouse.move(left + point[0], top + point[1])
+        found: str = self.page.evaluate("document.getElementById('tip').textContent")
+        return found
+
+    def leave(self) -> None:
+        """The pointer goes away."""
+        self.page.mouse.move(1, 1)
+        self.settle()
+
+    def tab_to(self, reached: Callable[[], bool], most: int = 80) -> int:
+        """Presses Tab until something has the focus; how often."""
+        for number in range(1, most + 1):
+            self.page.keyboard.press("Tab")
+            if reached():
+                return number
+        raise AssertionError(f"not reached by {most} times Tab; at {self.focused()}")
+
+    def focused(self) -> str:
+        """The element that has the focus: its id, or its text."""
+        found: str = self.page.evaluate(
+            "document.activeElement.id || document.activeElement.textContent"
+        )
+        return found
+
+
+def owner_told(tip: str) -> tuple[str, int, datetime] | None:
+    """Topic, partition and time that a tip names first."""
+    found = _TIP.search(tip)
+    if found is None:
+        return None
+    return found["topic"], int(found["partition"]), _time(found["at"].removesuffix("Z"))
+
+
+def _time(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+
+
+def opened(
+    browser: Browser,
+    report: Path,
+    *,
+    scheme: Scheme = "light",
+    size: tuple[int, int] = WIDE,
+    javascript: bool = True,
+) -> Iterator[Opened]:
+    """A report in a window of its own. When it is closed, it has asked for nothing but itself, and
+    has complained of nothing.
+    """
+    context = browser.new_context(
+        color_scheme=scheme,
+        viewport={"width": size[0], "height": size[1]},
+        java_script_enabled=javascript,
+    )
+    context.set_default_timeout(PATIENCE)
+    try:
+        address = report.resolve().as_uri()
+        found = Opened(context.new_page(), address)
+        found.watch()
+        found.page.goto(address)
+        yield found
+        assert {url.partition("#")[0] for url in found.requests} == {address}
+        assert found.complaints == []
+    finally:
+        context.close()

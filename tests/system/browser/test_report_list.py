@@ -1,0 +1,319 @@
+"""The list of groups: what it says, in which order, and what of it is found."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.report import story
+from rota.report.gold import Gold
+from rota.report.moment import span
+from tests.support.gold_tables import SCRIPT
+from tests.system.browser.conftest import Opener
+from tests.system.browser.opened import PHONE, WIDE, Opened
+
+COLUMNS = ("name", "damage", "rebalances", "stopped", "moved", "needed", "lag", "verdict", "policy")
+COUNTS = {
+    "damage": "damage",
+    "rebalances": "rebalances",
+    "stopped": "stopped",
+    "moved": "moved",
+    "needed": "moved_min",
+}
+"""Columns of the list, and of gold/advice."""
+
+
+_COLOURS = """(canvas) => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  return new Set(new Uint32Array(data.buffer)).size;
+}"""
+
+
+def advice(gold: Gold) -> list[dict[str, Any]]:
+    return sorted(gold.advice.to_pylist(), key=lambda row: (-row["damage"], row["group"]))
+
+
+def test_the_first_line_is_that_of_the_worst_group(
+    report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    worst = advice(tables("small"))[0]
+    assert worst["group"] == "orders-app"
+    line = report().text("#first-line")
+    assert line.startswith(worst["headline"])
+    assert line.endswith("The change works for the clients seen: Java.")
+
+
+def test_every_group_is_there_with_the_numbers_of_the_tables(
+    report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window, expected = report(), advice(tables("small"))
+    assert window.rows() == [row["group"] for row in expected]
+    assert window.text("#found") == "6 of 6 groups"
+    for row in expected:
+        for column, name in COUNTS.items():
+            value = row[name]
+            said = "unknown" if value is None else f"{value:,.0f}"
+            assert window.cell(row["group"], column) == said
+        assert window.cell(row["group"], "verdict") == row["verdict"]
+        best = row["policy"] if row["verdict"] == "change" else ""
+        assert window.cell(row["group"], "policy") == best
+
+
+def test_lag_is_the_most_seconds_from_commit_to_commit(
+    report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window = report()
+    assert window.cell("quiet", "lag") == "unknown"
+    rows = tables("small").lag.to_pylist()
+    most = max(row["lag_seconds"] for row in rows if row["group"] == "orders-app")
+    assert most == 120, "at a commit"
+    assert window.cell("orders-app", "lag") == "43 min"
+
+
+def test_every_number_has_its_mark(report: Opener) -> None:
+    window = report()
+    unmarked = window.page.evaluate(
+        """() => {
+          const heads = [...document.querySelectorAll('#groups thead th')];
+          return [...document.querySelectorAll('#groups tbody td.number')].filter((cell) =>
+            !cell.querySelector('abbr.mark') && !heads[cell.cellIndex].querySelector('abbr.mark')
+          ).map((cell) => cell.textContent);
+        }"""
+    )
+    assert unmarked == []
+    marks = {
+        group: window.at(f'tr[data-group="{group}"] td.number abbr.mark').first.text_content()
+        for group in ("orders-app", "audit")
+    }
+    assert marks == {"orders-app": "in", "audit": "sa"}
+    legend = window.at("#legend li").all_text_contents()
+    assert [line[:12] for line in legend] == [
+        "st stated: t",
+        "in inferred:",
+        "sa sampled: ",
+        "re replayed:",
+    ]
+
+
+def test_a_demo_says_so_on_every_view(report: Opener) -> None:
+    said = "DEMO: a simulated day, no cluster of anybody's"
+    for size in (WIDE, PHONE):
+        window = report("demo", size=size)
+        assert window.page.title() == "DEMO: Rota report"
+        _is_over_all(window, said)
+        window.open("orders-app")
+        assert window.page.title() == "DEMO: orders-app - Rota report"
+        _is_over_all(window, said)
+        window.page.emulate_media(media="print")
+        assert window.at("#demo").is_visible()
+
+
+def _is_over_all(window: Opened, said: str) -> None:
+    """However far the page is scrolled, the top of what is in sight says this, on one line."""
+    for share in (0, 0.5, 1):
+        window.page.evaluate("(share) => scrollTo(0, share * document.body.scrollHeight)", share)
+        window.settle()
+        box = window.box("#demo")
+        assert (box["x"], box["y"]) == (0, 0)
+        assert box["height"] == 32
+        top = window.page.evaluate("document.elementFromPoint(innerWidth / 2, 16).id")
+        assert top == "demo"
+        assert window.at("#demo").inner_text() == said
+
+
+def test_every_page_of_a_demo_that_is_printed_says_so(report: Opener) -> None:
+    for tables, says in (("demo", True), ("small", False)):
+        window = report(tables)
+        window.open("orders-app")
+        printed = _printed(window.page.pdf(format="A4"))
+        assert len(printed) > 1
+        assert (len(set(printed)) == 1) == says
+
+
+_OBJECT = re.compile(rb"\n(\d+) 0 obj\n(.*?)\nendobj", re.DOTALL)
+_STREAM = re.compile(rb"stream\r?\n(.*?)\r?\nendstream", re.DOTALL)
+
+
+def _printed(pdf: bytes) -> list[bytes]:
+    """The letters of the first text of every page, by their numbers in its font."""
+    objects = dict(_OBJECT.findall(pdf))
+    pages = [one for one in objects.values() if re.search(rb"/Type\s*/Page\b", one)]
+    found = []
+    for page in pages:
+        (place,) = re.findall(rb"/Contents (\d+) 0 R", page)
+        (body,) = _STREAM.findall(objects[place])
+        first = zlib.decompress(body).partition(b"BT")[2].partition(b"ET")[0]
+        found.append(b"".join(re.findall(rb"<(\w+)> Tj", first)))
+    return found
+
+
+def test_what_is_no_demo_does_not_say_so(report: Opener) -> None:
+    window = report()
+    assert window.at("#demo").count() == 0
+    assert "DEMO" not in window.at("body").inner_text()
+
+
+def test_what_could_not_be_read_is_counted_with_examples(report: Opener) -> None:
+    window = report()
+    said = window.text("#unread")
+    assert "1,237" in said
+    assert "3 st records of an unknown version" in said
+    assert "partition 7, offset 12: version 99" in said
+    window.open("audit")
+    assert window.at("#unread").is_visible()
+
+
+def test_the_evidence_is_told_on_both_views(report: Opener, tables: Callable[[str], Gold]) -> None:
+    window = report()
+    (run,) = tables("small").evidence.to_pylist()
+    said = window.text("#evidence")
+    assert f"{run['records']:,} records (stated) from 2026-11-15" in said
+    assert "every 30 s" in said
+    window.open("orders-app")
+    assert window.at("#evidence").is_visible()
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_is_sorted_both_ways(
+    column: str, report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window = report("many")
+    orders = []
+    for _ in range(2):
+        window.at(f"#groups button[data-sort={column}]").click()
+        told = {
+            head.get_attribute("aria-sort"): head.locator("button").get_attribute("data-sort")
+            for head in window.at("#groups th[aria-sort]").all()
+        }
+        (order,) = told
+        assert told == {order: column}
+        assert _values(window, column) == _ordered(tables("many"), column, order)
+        orders.append(order)
+    assert sorted(map(str, orders)) == ["ascending", "descending"]
+
+
+def test_unknown_numbers_come_after_known_ones(report: Opener) -> None:
+    window = report()
+    window.at("#groups button[data-sort=moved]").click()
+    assert window.rows()[-1] == "connect-sink"
+
+
+def _values(window: Opened, column: str) -> list[str]:
+    return [window.cell(group, column) for group in window.rows()]
+
+
+def _ordered(gold: Gold, column: str, order: str | None) -> list[str]:
+    """What the cells of a column must be, from the top down."""
+    rows, backwards = advice(gold), order == "descending"
+    if column in COUNTS:
+        values = sorted((row[COUNTS[column]] for row in rows), reverse=backwards)
+        return [f"{value:,.0f}" for value in values]
+    if column == "lag":
+        behind = (group.lag for group in story.tell(gold).groups if group.lag is not None)
+        most = (one.most_seconds for one in behind if one.most_seconds is not None)
+        known = sorted(most, reverse=backwards)
+        return list(map(span, known))
+    names = {"name": "group"}
+    texts = [
+        row["policy"] * (row["verdict"] == "change")
+        if column == "policy"
+        else row[names.get(column, column)]
+        for row in rows
+    ]
+    return sorted(texts, reverse=backwards)
+
+
+def test_a_search_leaves_the_groups_whose_names_have_the_text(report: Opener) -> None:
+    window = report()
+    window.at("#search").fill("ORDER")
+    assert window.rows() == ["orders-app"]
+    assert window.text("#found") == "1 of 6 groups"
+    window.at("#search").fill("<script>")
+    assert window.rows() == [f"{SCRIPT}\"'&"]
+    window.at("#search").fill("no such group")
+    assert window.rows() == []
+    assert window.text("#found") == "0 of 6 groups"
+    window.at("#search").fill("")
+    assert len(window.rows()) == 6
+
+
+def test_a_search_outlives_sorting(report: Opener) -> None:
+    window = report("many")
+    window.at("#search").fill("service-001")
+    window.at("#groups button[data-sort=name]").click()
+    assert window.rows() == sorted(f"team-{n:02}.service-{n:04}" for n in range(10, 20))
+    assert window.text("#found") == "10 of 30 groups"
+
+
+def test_of_many_groups_the_first_fifty_are_shown_and_more_on_demand(report: Opener) -> None:
+    window = report("crowd")
+    assert len(window.rows()) == 50
+    assert window.text("#found") == "250 of 250 groups"
+    for shown in (100, 150, 200, 250):
+        window.at("#more").click()
+        assert len(window.rows()) == shown
+    assert not window.at("#more").is_visible()
+
+
+def test_what_is_not_shown_is_sorted_and_found_too(
+    report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window = report("crowd")
+    least = min(advice(tables("crowd")), key=lambda row: row["damage"])["group"]
+    assert least not in window.rows()
+    window.at("#search").fill(least)
+    assert window.rows() == [least]
+    window.at("#search").fill("")
+    window.at("#groups button[data-sort=damage]").click()
+    assert window.at("#groups th[aria-sort]").get_attribute("aria-sort") == "ascending"
+    assert window.rows()[0] == least
+    window.open(least)
+    assert window.text("#group h2") == least
+
+
+@pytest.mark.nightly
+def test_a_thousand_groups_are_a_small_file_that_opens(
+    report: Opener, made: Callable[[str], Path], tables: Callable[[str], Gold]
+) -> None:
+    assert (made("large") / "report.html").stat().st_size <= 20_000_000
+    window = report("large")
+    assert window.text("#found") == "1,000 of 1,000 groups"
+    assert len(window.rows()) == 50
+    largest = advice(tables("large"))[0]
+    assert window.rows()[0] == largest["group"]
+    window.open(largest["group"])
+    assert window.text("#listed") == f"1 to 50 of {largest['rebalances']} rebalances in"
+    for canvas in ("#was", "#would", "#moves", "#lag"):
+        assert window.at(canvas).evaluate(_COLOURS) > 3
+    window.at("#zoom-in").click()
+    window.back()
+    assert len(window.rows()) == 50
+
+
+def test_the_list_is_complete_without_scripts(
+    report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window = report(javascript=False)
+    assert window.at("#groups tbody tr").count() == 6
+    assert window.at("#groups tbody tr th").all_inner_texts() == [
+        row["group"] for row in advice(tables("small"))
+    ]
+    assert window.at("noscript").is_visible()
+
+
+def test_tables_without_rows_make_a_page_that_says_so(report: Opener) -> None:
+    window = report("nothing")
+    assert window.text("#first-line") == "No rebalance of any group in this evidence."
+    assert window.rows() == []
+    assert window.text("#found") == "0 of 0 groups"
+    window.at("#search").fill("x")
+    assert window.text("#found") == "0 of 0 groups"
+    window.page.goto(f"{window.address}#g=orders")
+    window.at("#trouble").wait_for(state="visible")
+    assert window.at("#list").is_visible()
+    assert "does not have: orders." in window.text("#trouble")

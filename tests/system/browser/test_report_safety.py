@@ -1,0 +1,169 @@
+"""Nothing leaves the page, and no name does anything in it but stand there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from rota.report.gold import Gold
+from tests.support.gold_tables import HOSTILE, SCRIPT
+from tests.system.browser.conftest import Opener
+from tests.system.browser.opened import owner_told
+
+
+def test_the_page_asks_for_nothing_but_itself(report: Opener) -> None:
+    window = report()
+    for group in window.rows():
+        window.open(group)
+        window.back()
+    assert window.requests == [window.address]
+
+
+def test_a_policy_forbids_everything_else(report: Opener) -> None:
+    window = report()
+    policy = window.at('meta[http-equiv="Content-Security-Policy"]').get_attribute("content") or ""
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    refused = window.page.evaluate(
+        """() => new Promise((done) => {
+          document.addEventListener('securitypolicyviolation', (event) => done(event.blockedURI));
+          const image = new Image();
+          image.src = 'http://127.0.0.1:9/pixel.png';
+          document.body.append(image);
+        })"""
+    )
+    assert refused == "http://127.0.0.1:9/pixel.png"
+    assert [one for one in window.complaints if "Content Security Policy" not in one] == []
+    window.complaints.clear()
+    assert window.requests.pop() == refused
+
+
+def test_a_script_that_gets_in_does_not_run(report: Opener) -> None:
+    window = report()
+    window.page.evaluate(
+        """() => {
+          const made = document.createElement('div');
+          made.innerHTML = '<img src=x onerror="window.broken = 1">';
+          document.body.append(made);
+          const script = document.createElement('script');
+          script.textContent = 'window.broken = 2';
+          document.body.append(script);
+        }"""
+    )
+    window.settle()
+    assert window.page.evaluate("window.broken === undefined")
+    assert len(window.complaints) >= 1
+    window.complaints.clear()
+    window.requests[:] = [window.address]
+
+
+def test_hostile_groups_are_listed_as_they_are_called(report: Opener) -> None:
+    window = report("hostile")
+    assert sorted(window.rows()) == sorted(HOSTILE)
+    links = window.at("#groups tbody a").all_text_contents()
+    assert sorted(links) == sorted(HOSTILE)
+    _nothing_got_in(window.page.evaluate(_INJECTED))
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_group_is_shown_as_it_is_called(
+    name: str, report: Opener, tables: Callable[[str], Gold]
+) -> None:
+    window = report("hostile")
+    window.open(name)
+    assert window.text("#group h2") == name
+    assert _told(window.page.title()).startswith(_told(name))
+    assert name in window.text("#group-line")
+    owned = [row for row in tables("hostile").ownership.to_pylist() if row["group"] == name]
+    for summary in window.at("details summary").all():
+        summary.click()
+    said = window.text("#members")
+    assert {row["client_id"] for row in owned} == {
+        row["client_id"] for row in owned if row["client_id"] in said
+    }
+    box = window.box("#was")
+    told = owner_told(window.pointed("#was", (box["width"] * 0.3, box["height"] * 0.4)))
+    assert told is not None
+    assert told[0].rpartition("\n")[2] == owned[0]["topic"].rpartition("\n")[2]
+    reasons = [row for row in tables("hostile").rebalances.to_pylist() if row["group"] == name]
+    shown = window.at("#rebalances td.reason").all_text_contents()
+    assert sorted(shown) == sorted(row["reason"] for row in reasons)
+    _nothing_got_in(window.page.evaluate(_INJECTED))
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_group_is_linked_to_by_its_name(name: str, report: Opener) -> None:
+    window = report("hostile")
+    encoded = window.page.evaluate("encodeURIComponent", name)
+    window.page.goto(f"{window.address}#g={encoded}")
+    window.at("#group").wait_for(state="visible")
+    assert window.text("#group h2") == name
+    window.back()
+    place = window.rows().index(name)
+    link = window.at("#groups tbody tr").nth(place).locator("a").get_attribute("href")
+    assert link == f"#g={encoded}"
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_link_to_a_hostile_name_that_is_not_there_names_it(name: str, report: Opener) -> None:
+    window = report()
+    encoded = window.page.evaluate("encodeURIComponent", name)
+    window.page.goto(f"{window.address}#g={encoded}")
+    window.at("#trouble").wait_for(state="visible")
+    assert f"does not have: {name}. " in window.text("#trouble")
+    assert window.at("#trouble bdi").text_content() == name
+    _nothing_got_in(window.page.evaluate(_INJECTED))
+
+
+def test_hostile_text_in_what_could_not_be_read_is_text(report: Opener) -> None:
+    said = report("hostile").text("#unread")
+    assert SCRIPT in said
+    assert "<img src=x onerror=alert(1)>" in said
+
+
+def test_a_name_that_turns_text_around_does_not_turn_what_follows(report: Opener) -> None:
+    window = report("hostile")
+    turned = HOSTILE[2]
+    direction = window.page.evaluate(
+        """(name) => {
+          const row = [...document.querySelectorAll('#groups tbody tr')]
+            .find((one) => one.dataset.group === name);
+          const isolated = row.querySelector('bdi') || row.querySelector('a');
+          return getComputedStyle(isolated).unicodeBidi;
+        }""",
+        turned,
+    )
+    assert direction in {"isolate", "isolate-override", "plaintext"}
+
+
+def test_a_long_name_does_not_push_numbers_out_of_sight(report: Opener) -> None:
+    window = report("hostile")
+    row = window.at("#groups tbody tr").nth(window.rows().index(HOSTILE[3]))
+    box = row.locator("td").first.bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] < 1280
+
+
+def _told(name: str) -> str:
+    """A name without what a window's title cannot show."""
+    return re.sub(r"[\x00-\x20\x7f]+", " ", name).strip()
+
+
+_INJECTED = """() => ({
+  elements: [...document.querySelectorAll('img, iframe, object, embed, link, base, form, svg')]
+    .map((one) => one.outerHTML),
+  handlers: [...document.querySelectorAll('*')]
+    .filter((one) => [...one.attributes].some((each) => each.name.startsWith('on')))
+    .map((one) => one.outerHTML),
+  scripts: [...document.querySelectorAll('script')]
+    .filter((one) => one.type !== 'text/plain').length,
+  links: [...document.querySelectorAll('a')]
+    .map((one) => one.getAttribute('href')).filter((one) => !/^#(g=[\\w.!~*'()%-]*)?$/.test(one)),
+})"""
+
+
+def _nothing_got_in(found: dict[str, object]) -> None:
+    assert found == {"elements": [], "handlers": [], "scripts": 1, "links": []}

@@ -1,0 +1,41 @@
+"""Both brokers, and the drivers of the clients: each started once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.java.launcher import Unavailable
+from tests.system.consumer.cluster import Cluster, kafka_cluster, rota_cluster
+from tests.system.consumer.crew import Crew
+from tests.system.consumer.group import Scene
+
+
+@pytest.fixture(scope="session", params=["rota", "kafka"])
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """The broker: Rota's own, then a real Kafka."""
+    made = rota_cluster if request.param == "rota" else kafka_cluster
+    try:
+        with made(tmp_path_factory.mktemp(request.param)) as running:
+            yield running
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def crew() -> Iterator[Crew]:
+    """The clients."""
+    made = Crew()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def scene(cluster: Cluster, crew: Crew) -> Iterator[Scene]:
+    """A scene whose broker may be hurt; it is well again at the end."""
+    with Scene(cluster, crew, cluster.cut_off) as made:
+        yield made
+    cluster.heal()

@@ -1,0 +1,172 @@
+"""Rota's members, noted: of both consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import importlib
+import signal
+import threading
+from abc import abstractmethod
+from collections.abc import Coroutine, Iterable, Sequence
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+import rota
+from rota import TopicPartition
+from rota.consumer.listener import RebalanceListener
+from rota.consumer.record import Records
+from rota.model.offset import OffsetAndMetadata
+from tests.support.clients.driver.desk import PATIENCE, Library, run
+from tests.system.consumer.driver.noted import TURN, Got, Noted, Place
+
+T = TypeVar("T")
+
+
+class Listener(RebalanceListener):
+    """Tells the seat."""
+
+    def __init__(self, seat: RotaSeat) -> None:
+        self._seat = seat
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self._seat.revoked(partitions)
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self._seat.assigned(partitions)
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._seat.revoked(partitions, lost=True)
+
+
+class RotaSeat(Noted):
+    """What the members of both consumers have in common."""
+
+    def config(self) -> dict[str, object]:
+        """For the consumer. A strategy with a colon is a class of the application's own."""
+        if self.strategies is None:
+            return dict(self.settings)
+        chosen = [loaded(each) if ":" in each else each for each in self.strategies]
+        return {**self.settings, "partition.assignment.strategy": chosen}
+
+    @property
+    @abstractmethod
+    def consumer(self) -> Any:
+        """The consumer that was opened."""
+
+    def subscribe(self) -> None:
+        """To topics or to a pattern."""
+        self.consumer.subscribe(self.topics, pattern=self.pattern, listener=Listener(self))
+
+    def generation(self) -> int:
+        return int(self.consumer.group_metadata.generation)
+
+    def poll(self) -> None:
+        super().poll()
+        held = {(each.topic, each.partition) for each in self.consumer.assignment}
+        if held != self.owned:
+            told = sorted(self.owned)
+            raise AssertionError(f"it has {sorted(held)}, and its listener was told {told}")
+
+
+class BlockingSeat(RotaSeat):
+    """A member of ``rota.BlockingConsumer``."""
+
+    def open(self) -> None:
+        self._consumer = rota.BlockingConsumer(self.config())
+        self.subscribe()
+
+    @property
+    def consumer(self) -> rota.BlockingConsumer:
+        return self._consumer
+
+    def fetch(self) -> list[Got]:
+        return got(self._consumer.poll(timeout=TURN))
+
+    def store(self, offsets: dict[Place, int]) -> None:
+        self._consumer.commit_sync(wanted(offsets))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class AsyncSeat(RotaSeat):
+    """A member of ``rota.Consumer``, on a loop that runs all the time, as an application's does."""
+
+    def open(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._wait(self._open())
+
+    async def _open(self) -> None:
+        self._consumer = rota.Consumer(self.config())
+        self.subscribe()
+
+    @property
+    def consumer(self) -> rota.Consumer:
+        return self._consumer
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+    def fetch(self) -> list[Got]:
+        return got(self._wait(self._consumer.poll(timeout=TURN)))
+
+    def store(self, offsets: dict[Place, int]) -> None:
+        self._wait(self._consumer.commit_sync(wanted(offsets)))
+
+    def close(self) -> None:
+        self._wait(self._consumer.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+def wanted(offsets: dict[Place, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {TopicPartition(*place): OffsetAndMetadata(offset) for place, offset in offsets.items()}
+
+
+def got(records: Records | Iterable[Any]) -> list[Got]:
+    return [Got(each.topic, each.partition, each.offset, each.value.decode()) for each in records]
+
+
+def loaded(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+class NotedRota(Library):
+    """Rota's consumers."""
+
+    def hello(self) -> str:
+        return version("rota")
+
+    def member_of(self, **wanted: Any) -> Any:
+        raise NotImplementedError("members are noted, and need their name")
+
+    def settings(self) -> dict[str, Any]:
+        """Where to connect to, and how."""
+        given: dict[str, Any] = {"bootstrap.servers": self.servers}
+        if self.security is not None:
+            given["security.protocol"] = self.security["protocol"]
+            if "ca" in self.security:
+                given["ssl.truststore.type"] = "PEM"
+                given["ssl.truststore.location"] = self.security["ca"]
+            if "mechanism" in self.security:
+                mechanism = self.security["mechanism"]
+                module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+                given["sasl.mechanism"] = mechanism
+                given["sasl.jaas.config"] = (
+                    f"org.apache.kafka.common.security.{module}LoginModule required "
+                    f'username="{self.security["username"]}" '
+                    f'password="{self.security["password"]}";'
+                )
+        return given
+
+    def join(self, member: str, **wanted: Any) -> None:
+        seat = BlockingSeat if wanted.pop("blocking") else AsyncSeat
+        own = {**wanted.pop("settings"), **self.settings()}
+        self.members[member] = seat(member, own, **wanted).start()
+
+
+if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1)  # where every thread is, to who wonders
+    run(NotedRota)

@@ -1,0 +1,142 @@
+"""Groups mixed of several libraries: every strategy, each library as the leader, and the way from
+one strategy to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tests.system.consumer.crew import ASYNC, BLOCKING, CONFLUENT, JAVA, KAFKA_PYTHON, Kind
+from tests.system.consumer.group import Group, Scene
+from tests.system.interop.security_case import login
+
+EVERYONE = (ASYNC, JAVA, BLOCKING, KAFKA_PYTHON, CONFLUENT)
+MIXES: dict[str, tuple[Kind, ...]] = {
+    "range": EVERYONE,
+    "roundrobin": EVERYONE,
+    "cooperative-sticky": EVERYONE,
+    "sticky": (BLOCKING, JAVA, ASYNC),
+}
+"""Who has each strategy."""
+
+
+def mixed(strategy: str, scene: Scene) -> None:
+    """All come, and leave one by one."""
+    kinds = MIXES[strategy]
+    group = Group(scene, partitions=2 * len(kinds))
+    for kind in kinds:
+        group.join(kind, strategy)
+    group.write()
+    group.settle()
+    group.finish()
+    for member in list(group.members.values())[:-1]:
+        group.leave(member)
+        group.write(2)
+        group.settle()
+        group.finish()
+    group.judge()
+
+
+def led(strategy: str, leader: Kind, scene: Scene) -> None:
+    """The first to come leads the group, as long as it stays."""
+    others = [kind for kind in (ASYNC, JAVA, BLOCKING) if kind is not leader][:2]
+    group = Group(scene)
+    first = group.join(leader, strategy)
+    group.settle()
+    group.write()
+    for kind in others:
+        group.join(kind, strategy)
+    group.settle()
+    assert {len(member.owned) for member in group.members.values()} == {2}
+    group.write()
+    group.finish()
+    group.leave(first)
+    group.settle()
+    assert {len(member.owned) for member in group.members.values()} == {3}
+    group.write()
+    group.finish()
+    group.judge()
+
+
+OWN = "tests.system.consumer.strategy:Blocks"
+
+
+def own_strategy(scene: Scene) -> None:
+    """A class of the application's, which both of Rota's consumers have."""
+    group = Group(scene, partitions=8)
+    for kind in (BLOCKING, ASYNC, ASYNC):
+        group.join(kind, OWN)
+    group.settle()
+    assert sorted(len(member.owned) for member in group.members.values()) == [2, 2, 4]
+    group.write()
+    group.finish()
+    group.judge()
+
+
+def own_strategy_beside_another(scene: Scene) -> None:
+    """A Java member does not have it: the group takes what all have."""
+    group = Group(scene)
+    for kind, *strategies in ((BLOCKING, OWN, "range"), (ASYNC, OWN, "range"), (JAVA, "range")):
+        group.join(kind, *strategies)
+    group.write()
+    group.settle()
+    assert {len(member.owned) for member in group.members.values()} == {2}
+    group.finish()
+    group.judge()
+
+
+def migrated(scene: Scene) -> None:
+    """From eager to cooperative by two rolling bounces, with records all the way."""
+    group = Group(scene)
+    members = [group.join(kind, "range") for kind in (JAVA, ASYNC, BLOCKING)]
+    group.settle()
+    for strategies in (["cooperative-sticky", "range"], ["cooperative-sticky"]):
+        for number, member in enumerate(members):
+            group.write(2)
+            group.leave(member)
+            members[number] = group.join(member.kind, *strategies)
+            group.settle()
+            group.finish()
+    before = {member.name: set(member.owned) for member in members}
+    since = len(group.history.events)
+    group.join(ASYNC, "cooperative-sticky")
+    group.settle()
+    for member in members:  # nobody gives up what it keeps
+        assert member.owned <= before[member.name]
+        assert not group.given_up(member, since) & member.owned
+    group.write()
+    group.finish()
+    group.judge()
+
+
+def secured(scene: Scene) -> None:
+    """All over TLS, logged in with SCRAM."""
+    cluster = scene.cluster
+    security = {**login("SCRAM-SHA-512"), "protocol": "SASL_SSL", "ca": str(cluster.ca)}
+    with Scene(cluster, scene.crew, cluster.secure, security) as guarded:
+        group = Group(guarded)
+        for kind in (BLOCKING, JAVA, ASYNC):
+            group.join(kind, "cooperative-sticky")
+        group.write()
+        group.settle()
+        group.finish()
+        group.judge()
+
+
+def _cases() -> dict[str, Callable[[Scene], None]]:
+    cases: dict[str, Callable[[Scene], None]] = {}
+    for strategy, kinds in MIXES.items():
+        cases[f"{strategy}, mixed"] = partial(mixed, strategy)
+        for kind in kinds:
+            cases[f"{strategy}, {kind} leads"] = partial(led, strategy, kind)
+    return cases
+
+
+CASES: dict[str, Callable[[Scene], None]] = {
+    **_cases(),
+    "a strategy of one's own": own_strategy,
+    "a strategy of one's own, beside members without it": own_strategy_beside_another,
+    "from eager to cooperative by two rolling bounces": migrated,
+    "TLS and SASL": secured,
+}

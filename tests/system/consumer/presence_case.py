@@ -1,0 +1,103 @@
+"""Whether a member is there: heartbeats have a thread of their own, and polls a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from rota.errors import CommitFailed
+from tests.system.consumer.crew import ASYNC, BLOCKING, Kind
+from tests.system.consumer.group import Group, Scene
+from tests.system.consumer.hands import Diary, consumer, poll_until, read
+
+SESSION = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 200}
+BLOCKED = 5.0
+"""Seconds; more than two sessions."""
+
+
+def handler_blocks(kind: Kind, scene: Scene) -> None:
+    """A record takes longer than the session: the member is still there, and nobody noticed."""
+    group, diary = Group(scene), Diary()
+    settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION}
+    with consumer(kind, scene.servers, settings) as own:
+        own.subscribe(group.topics, listener=diary)
+        poll_until(own, "it is there", lambda: own.assignment)
+        other = group.join(BLOCKING)
+        poll_until(own, "they share", lambda: len(own.assignment) == 3 and len(other.owned) == 3)
+        before = own.group_metadata, other.rebalances, list(diary.calls)
+        group.write()
+        found = read(own, 15)
+        time.sleep(BLOCKED)
+        own.commit_sync()
+        assert not own.poll(timeout=0.3)
+        assert (own.group_metadata, other.rebalances, diary.calls) == before
+        assert {each.partition: each.offset for each in found} == {
+            place.partition: offset - 1
+            for place, offset in group.observe().items()
+            if place in own.assignment
+        }
+
+
+def assigned_blocks(kind: Kind, scene: Scene) -> None:
+    """The listener takes longer than the session when it hears of the assignment."""
+    group, diary = Group(scene), Diary(assigned=BLOCKED)
+    settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION}
+    group.write()
+    with consumer(kind, scene.servers, settings) as own:
+        own.subscribe(group.topics, listener=diary)
+        read(own, 30)
+        own.commit_sync()
+        assert [call for call, _ in diary.calls] == ["assigned"]
+        assert own.group_metadata.generation == 1
+    assert group.observe() == group.ends()
+
+
+def revoked_blocks(kind: Kind, scene: Scene) -> None:
+    """It takes longer than the session to give up what goes to another: that one waits."""
+    group, diary = Group(scene), Diary(revoked=BLOCKED)
+    settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION}
+    with consumer(kind, scene.servers, settings) as own:
+        own.subscribe(group.topics, listener=diary)
+        poll_until(own, "it is there", lambda: own.assignment)
+        member = own.group_metadata.member_id
+        other = group.join(BLOCKING)
+        poll_until(own, "they share", lambda: len(own.assignment) == 3 and len(other.owned) == 3)
+        assert own.group_metadata.member_id == member
+        assert [call for call, _ in diary.calls] == ["assigned", "revoked", "assigned"]
+
+
+def too_slow(kind: Kind, scene: Scene) -> None:
+    """A poll comes too late: the others go on without it, and its commit says why it failed."""
+    group, diary = Group(scene), Diary()
+    deadline = {"max.poll.interval.ms": 3_000}
+    settings = {"group.id": group.name, "auto.offset.reset": "earliest", **SESSION, **deadline}
+    with consumer(kind, scene.servers, settings) as own:
+        own.subscribe(group.topics, listener=diary)
+        poll_until(own, "it is there", lambda: own.assignment)
+        other = group.join(BLOCKING)
+        poll_until(own, "they share", lambda: len(own.assignment) == 3 and len(other.owned) == 3)
+        mine = own.assignment
+        group.write()
+        read(own, 15)
+        group.until("the other has all", lambda: len(other.owned) == 6)
+        with pytest.raises(CommitFailed, match=r"max\.poll\.interval\.ms"):
+            own.commit_sync()
+        group.finish()
+        poll_until(own, "they share again", lambda: len(own.assignment) == len(other.owned) == 3)
+        assert ("lost", mine) in diary.calls
+        group.judge()
+
+
+CASES: dict[str, Callable[[Scene], None]] = {
+    f"{kind}: {what}": partial(case, kind)
+    for kind in (ASYNC, BLOCKING)
+    for what, case in {
+        "a record takes longer than the session": handler_blocks,
+        "a listener blocks when partitions are assigned": assigned_blocks,
+        "a listener blocks when partitions are revoked": revoked_blocks,
+        "a poll comes too late": too_slow,
+    }.items()
+}

@@ -1,0 +1,188 @@
+"""The judge finds every broken promise, and none where all were kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rota import TopicPartition
+from tests.system.consumer.history import (
+    Assigned,
+    Ended,
+    Event,
+    Handed,
+    History,
+    Observed,
+    Revoked,
+    Sought,
+    Tried,
+)
+
+P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def handed(member: str, at: float, place: TopicPartition, *offsets: int) -> list[Event]:
+    return [Handed(member, at, place, each, f"{place}@{each}") for each in offsets]
+
+
+def kept() -> History:
+    """a owns both; b joins and takes q; b is killed, and a goes on from its last commit."""
+    events: list[Event] = [
+        Assigned("a", 1, 1, (P, Q)),
+        *handed("a", 2, P, 0, 1),
+        *handed("a", 2, Q, 0),
+        Tried("a", 3, 4, {P: 2, Q: 1}),
+        Revoked("a", 5, (Q,)),
+        Assigned("a", 6, 2, ()),
+        Assigned("b", 7, 3, (Q,)),
+        Assigned("a", 7, 3, ()),
+        *handed("b", 8, Q, 1),
+        Tried("b", 9, 10, {Q: 2}),
+        *handed("b", 11, Q, 2),
+        Ended("b", 12, killed=True),
+        Assigned("a", 20, 4, (Q,)),
+        *handed("a", 21, Q, 2, 3),
+        *handed("a", 22, P, 2),
+        Tried("a", 23, 24, {P: 3}, error="TimedOut"),
+    ]
+    written = {
+        place: {each: f"{place}@{each}" for each in range(n)} for place, n in ((P, 3), (Q, 4))
+    }
+    return History(events=events, written=written, observed=[Observed(15, 16, Q, 2)])
+
+
+def test_promises_kept() -> None:
+    assert kept().problems() == []
+
+
+def lose(history: History) -> None:
+    history.written[P][3] = "more"
+
+
+def swap(history: History) -> None:
+    history.written[P][2] = "other"
+
+
+def claim_twice(history: History) -> None:
+    history.events.append(Assigned("b", 30, 4, (P,)))
+
+
+def take_too_early(history: History) -> None:
+    history.events.insert(4, Assigned("b", 4.5, 2, (Q,)))
+    history.events.insert(6, Ended("b", 6.5))
+
+
+def hand_out_what_is_gone(history: History) -> None:
+    history.events[6:6] = handed("a", 6, Q, 1)
+
+
+def skip(history: History) -> None:
+    history.events += handed("a", 30, Q, 5)
+
+
+def hand_out_twice(history: History) -> None:
+    history.events += handed("a", 30, Q, 3)
+
+
+def hand_out_again_after_a_commit(history: History) -> None:
+    history.events.insert(8, *handed("b", 7.5, Q, 0))
+
+
+def commit_ahead(history: History) -> None:
+    history.events.append(Tried("a", 30, 31, {P: 4}))
+
+
+def commit_ahead_behind_the_back(history: History) -> None:
+    history.observed.append(Observed(8, 10.5, Q, 3))
+
+
+def commit_too_early(history: History) -> None:
+    history.events.append(Tried("b", 7.5, 8, {Q: 2}))
+
+
+def forget(history: History) -> None:
+    history.observed.append(Observed(30, 31, Q, 1))
+
+
+def give_up_another_s(history: History) -> None:
+    history.events.append(Revoked("c", 30, (P,)))
+
+
+def give_twice(history: History) -> None:
+    history.events.append(Assigned("a", 30, 5, (P,)))
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (lose, "more at t-0 3 was never handed out"),
+        (swap, "t-0 2: t-0@2 instead of other"),
+        (claim_twice, "t-0 belonged to a and b in generation 4"),
+        (take_too_early, "t-1 was b's while it was a's"),
+        (hand_out_what_is_gone, "a handed out t-1 at 1, not being its owner"),
+        (skip, "a handed out t-1 5 after 3"),
+        (hand_out_twice, "a handed out t-1 3 after 3"),
+        (hand_out_again_after_a_commit, "b handed out t-1 0, though 1 was committed before"),
+        (commit_ahead, "a committed t-0 4, when 3 was handed out"),
+        (commit_ahead_behind_the_back, "the group committed t-1 3, when 2 was handed out"),
+        (commit_too_early, "b committed t-1 2, when 1 was handed out"),
+        (forget, "t-1: the group was at 1, after 2 was committed"),
+        (give_up_another_s, "c gave up t-0, which it had not"),
+        (give_twice, "a was given t-0 again, without giving it up"),
+    ],
+)
+def test_a_broken_promise(fault: Callable[[History], None], said: str) -> None:
+    history = kept()
+    fault(history)
+    assert said in history.problems()
+
+
+def test_one_who_has_not_heard_yet_may_think_that_it_is_the_owner() -> None:
+    history = kept()
+    history.events += [Assigned("z", 0.1, 0, (P,)), Revoked("z", 30, (P,), lost=True)]
+    assert history.problems() == []
+    history.events[-1] = Ended("z", 30, killed=True, unaware=True)
+    assert history.problems() == []
+    for last in (Revoked("z", 30, (P,)), Ended("z", 30)):
+        history.events[-1] = last
+        assert history.problems() == ["t-0 was a's while it was z's"]
+
+
+def test_a_seek_explains_a_jump() -> None:
+    history = kept()
+    history.events += [Sought("a", 29, P, 0), *handed("a", 30, P, 0)]
+    assert history.problems() == []
+
+
+def test_a_commit_without_an_answer_may_have_been_stored() -> None:
+    history = kept()
+    history.observed.append(Observed(30, 31, P, 3))
+    assert history.problems() == []
+
+
+def test_records_that_were_removed_are_not_missed() -> None:
+    history = kept()
+    history.written[P] |= {3: "gone", 4: "new"}
+    history.removed[P] = 4
+    history.events.append(Handed("a", 30, P, 4, "new"))
+    assert history.problems() == []
+
+
+def test_a_library_that_repeats_itself_is_not_blamed_for_it_but_for_gaps() -> None:
+    history = kept()
+    history.repeaters.add("a")
+    hand_out_twice(history)
+    assert history.problems() == []
+    skip(history)
+    assert history.problems() == ["a handed out t-1 5 after 3"]
+
+
+def test_a_static_member_may_be_replaced_in_its_generation() -> None:
+    history = kept()
+    history.events += [Ended("a", 30), Assigned("c", 31, 4, (P, Q))]
+    assert history.problems() == [
+        f"{place} belonged to a and c in generation 4" for place in (P, Q)
+    ]
+    history.seats |= {"a": "seat", "c": "seat"}
+    assert history.problems() == []

@@ -1,0 +1,47 @@
+"""A real broker process is killed under load, again and again: nothing that was acknowledged is
+lost, nothing is there twice, offsets are dense, and what groups committed is there.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.system.crash.arena import arena, new_seed
+
+
+def kill_again_and_again(rounds: int) -> None:
+    with arena(new_seed(), writers=2, readers=1) as here:
+        for _ in range(rounds):
+            (here.pause if here.chance.random() < 0.1 else here.kill)()
+
+
+def test_killed_50_times_under_load() -> None:
+    kill_again_and_again(50)
+
+
+@pytest.mark.nightly
+def test_killed_1000_times_under_load() -> None:
+    kill_again_and_again(1_000)
+
+
+def test_a_broker_that_forgets_is_found_out() -> None:
+    with (
+        pytest.raises(AssertionError, match=r"is lost|where .* is now|not delivered"),
+        arena(new_seed(), writers=1, readers=1, keep=False) as here,
+    ):
+        here.forget()
+
+
+def suffer(rounds: int) -> None:
+    with arena(new_seed(), writers=3, readers=2) as here:
+        for _ in range(rounds):
+            here.chance.choice((here.kill, here.pause, here.cut))()
+
+
+def test_five_clients_see_one_history_whatever_happens() -> None:
+    suffer(15)
+
+
+@pytest.mark.nightly
+def test_five_clients_see_one_history_whatever_happens_for_long() -> None:
+    suffer(500)

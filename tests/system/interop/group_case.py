@@ -1,0 +1,222 @@
+"""Cases of consumer groups: who owns what, and that each record is handled once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from tests.support.clients.link import Link, Refused
+from tests.support.clients.registry import Client
+from tests.support.clients.scene import Scene, Stage, fresh, plain_record
+from tests.support.waiting import until
+
+PARTITIONS = 6
+SESSION = 3_000
+
+
+@dataclass(slots=True)
+class Group:
+    """A group, its members, and the records that were written for it."""
+
+    scene: Scene
+    partitions: int = PARTITIONS
+    name: str = field(default_factory=lambda: fresh("g"))
+    topic: str = ""
+    written: int = 0
+    members: dict[str, Link] = field(default_factory=dict)
+    _past: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.topic = self.scene.topic(self.partitions)
+
+    def join(self, link: Link, **wanted: Any) -> str:
+        """Start a member."""
+        member = fresh("m")
+        link.ask("join", member=member, group=self.name, topic=self.topic, **wanted)
+        self.members[member] = link
+        return member
+
+    def seen(self, member: str) -> dict[str, Any]:
+        """How it goes with a member."""
+        found: dict[str, Any] = self.members[member].ask("member", member=member)
+        assert found["error"] is None, found["error"]
+        return found
+
+    def leave(self, member: str) -> None:
+        """Have a member leave."""
+        self._past += self.seen(member)["handled"]
+        self.members.pop(member).ask("leave", member=member)
+
+    def lose(self, member: str) -> None:
+        """A member is about to be killed."""
+        self._past += self.seen(member)["handled"]
+        del self.members[member]
+
+    def settle(self) -> dict[str, list[int]]:
+        """Wait until every member has partitions, and every partition one owner."""
+        owned: dict[str, list[int]] = {}
+
+        def settled() -> bool:
+            owned.update({member: self.seen(member)["assigned"] for member in self.members})
+            mine = [owned[member] for member in self.members]
+            return all(mine) and sorted(chain(*mine)) == list(range(self.partitions))
+
+        until(f"every partition of {self.name} has one owner;", settled, lambda: owned)
+        return {member: owned[member] for member in self.members}
+
+    def write(self, rounds: int = 10) -> None:
+        """Write some records to each partition."""
+        numbers = range(self.written, self.written + rounds * self.partitions)
+        records = [plain_record(number, number % self.partitions) for number in numbers]
+        self.scene.steady.ask("produce", topic=self.topic, records=records)
+        self.written = numbers.stop
+
+    def handled(self) -> list[int]:
+        """The numbers of all records that members have handled, ever."""
+        now = [record for member in self.members for record in self.seen(member)["handled"]]
+        return sorted(int(value) for _, _, value in self._past + now)
+
+    def finish(self) -> None:
+        """Wait until all that was written was handled, each record once."""
+        want = list(range(self.written))
+        until(f"{self.name} handles {self.written}", lambda: len(set(self.handled())) == len(want))
+        again = {number: times for number, times in Counter(self.handled()).items() if times > 1}
+        assert not again, f"handled more than once: {again}"
+
+    def commit(self) -> None:
+        """Have all members commit where they are."""
+        for member, link in self.members.items():
+            link.ask("commit", member=member, how="sync")
+
+    def end(self) -> None:
+        """All leave."""
+        for member in list(self.members):
+            self.leave(member)
+
+
+def strategy(name: str, scene: Scene) -> None:
+    group = Group(scene)
+    _, _, last = [group.join(scene.own, strategy=name) for _ in range(3)]
+    assert {len(owned) for owned in group.settle().values()} == {2}
+    group.write()
+    group.finish()
+    group.leave(last)
+    assert {len(owned) for owned in group.settle().values()} == {3}
+    group.write()
+    group.finish()
+    group.end()
+
+
+def killed(scene: Scene) -> None:
+    """A member of each strategy, all in a process that is killed."""
+    doomed = scene.client.start()
+    try:
+        groups = [
+            _with_doomed(scene, Link(doomed, scene.own.servers), name)
+            for name in scene.client.strategies
+        ]
+        for group, _ in groups:
+            assert {len(owned) for owned in group.settle().values()} == {2}
+            group.write()
+        for group, member in groups:
+            group.finish()
+            until("all commit", partial(_committed, group))
+            group.lose(member)
+    finally:
+        doomed.kill()
+    for group, _ in groups:
+        assert {len(owned) for owned in group.settle().values()} == {3}
+        group.write()
+        group.finish()
+        group.end()
+
+
+def _with_doomed(scene: Scene, doomed: Link, name: str) -> tuple[Group, str]:
+    group = Group(scene)
+    for _ in range(2):
+        group.join(scene.own, strategy=name, session=SESSION)
+    return group, group.join(doomed, strategy=name, session=SESSION)
+
+
+def _committed(group: Group) -> bool:
+    try:
+        group.commit()
+    except Refused:  # a rebalance came between: the machine is slow
+        return False
+    return True
+
+
+def static(scene: Scene) -> None:
+    group = Group(scene)
+    members = {}
+    for instance in ("leader", "follower"):
+        members[instance] = group.join(scene.own, instance=instance)
+        group.settle()
+    group.write()
+    group.finish()
+    for instance in ("follower", "leader"):
+        before = group.settle()
+        (other,) = set(members.values()) - {members[instance]}
+        rebalances = group.seen(other)["rebalances"]
+        owned = before[members[instance]]
+        group.leave(members[instance])
+        members[instance] = group.join(scene.own, instance=instance)
+        assert group.settle()[members[instance]] == owned
+        group.write()
+        group.finish()
+        if instance == "follower" or not scene.client.leader_rejoins:
+            assert group.seen(other)["rebalances"] == rebalances
+    group.end()
+
+
+def commit(how: str, scene: Scene) -> None:
+    group = Group(scene)
+    first = group.join(scene.own, manual=True)
+    group.write()
+    group.finish()
+    scene.own.ask("commit", member=first, how=how)
+    stored = dict(scene.steady.ask("offsets", group=group.name, topic=group.topic))
+    assert stored == dict.fromkeys(range(PARTITIONS), 10)
+    group.write(1)
+    group.finish()
+    group.leave(first)  # without a commit: what came after the last one is read again
+    again = Group(scene, name=group.name)
+    again.topic = group.topic
+    member = again.join(scene.own, manual=True)
+    until("the rest is read", lambda: len(again.seen(member)["handled"]) >= PARTITIONS)
+    assert again.handled() == list(range(group.written - PARTITIONS, group.written))
+    again.end()
+
+
+def mixed(name: str, clients: Sequence[Client], stage: Stage) -> None:
+    """One group with a member of each library."""
+    group = Group(Scene(stage, clients[0]), partitions=2 * len(clients))
+    members = [group.join(stage.link(client), strategy=name) for client in clients]
+    assert {len(owned) for owned in group.settle().values()} == {2}
+    group.write()
+    group.finish()
+    for member in members[:2]:  # one of them has led the group
+        group.leave(member)
+        group.settle()
+        group.write()
+        group.finish()
+    group.end()
+
+
+def names(strategies: Iterable[str]) -> list[str]:
+    """The cases of these strategies."""
+    return [f"group, {name}" for name in strategies]
+
+
+STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
+CASES: dict[str, Callable[[Scene], None]] = {
+    **{f"group, {name}": partial(strategy, name) for name in STRATEGIES},
+    "group, a member is killed": killed,
+    "static members restart": static,
+    "commit, synchronous": partial(commit, "sync"),
+    "commit, asynchronous": partial(commit, "async"),
+}

@@ -1,0 +1,51 @@
+"""What a run of the matrix found, kept for docs/clients.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.clients.registry import CLIENTS, Client
+from tests.support.clients.scene import Stage
+from tests.support.paths import ROOT
+from tests.system.interop.matrix import CELLS, MIXED, MIXED_STRATEGIES, Cell
+
+PLACE = ROOT / "out" / "clients.json"
+
+
+def claims() -> dict[str, Any]:
+    """What is declared: each cell, and one group of all libraries with each of the strategies."""
+    return {
+        "passed": [[cell.section, cell.case, cell.client.name] for cell in CELLS],
+        "mixed": {strategy: [client.name for client in MIXED] for strategy in MIXED_STRATEGIES},
+    }
+
+
+@dataclass(slots=True)
+class Record:
+    """The cells that passed."""
+
+    _passed: list[Cell] = field(default_factory=list)
+    _mixed: dict[str, list[str]] = field(default_factory=dict)
+
+    def passed(self, cell: Cell) -> None:
+        """A cell's case holds."""
+        self._passed.append(cell)
+
+    def mixed(self, strategy: str, clients: Sequence[Client]) -> None:
+        """One group of these clients holds together."""
+        self._mixed[strategy] = [client.name for client in clients]
+
+    def save(self, stage: Stage) -> None:
+        """Write it where the generator of the page looks for it, if the whole matrix was run."""
+        found = {
+            "passed": [[cell.section, cell.case, cell.client.name] for cell in self._passed],
+            "mixed": self._mixed,
+        }
+        if found != claims():
+            return
+        versions = {client.name: stage.driver(client).ask("hello") for client in CLIENTS}
+        PLACE.parent.mkdir(exist_ok=True)
+        PLACE.write_text(json.dumps({"versions": versions, **found}, indent=1) + "\n", "utf-8")

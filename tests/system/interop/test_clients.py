@@ -1,0 +1,93 @@
+"""The matrix of real clients, unmodified, against the broker.
+
+The cells that were chosen run side by side, for most of their time is waiting; each test waits
+for its own. ``ROTA_INTEROP=kafka`` puts a real Kafka in the broker's place: what fails there too is
+wrong in the case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.support.clients.registry import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client
+from tests.support.clients.scene import Stage
+from tests.support.cluster import real_kafka, rota_broker
+from tests.support.java.launcher import Unavailable
+from tests.system.interop.group_case import mixed
+from tests.system.interop.matrix import CELLS, MIXED, MIXED_STRATEGIES, Cell
+from tests.system.interop.record import Record
+
+AT_ONCE = 8
+WITH_KAFKA = os.environ.get("ROTA_INTEROP") == "kafka"
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    broker = real_kafka if WITH_KAFKA else rota_broker
+    with broker(tmp_path_factory.mktemp("broker")) as cluster:
+        made = Stage(cluster)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def turns(request: pytest.FixtureRequest, stage: Stage) -> Iterator[dict[str, Future[Any]]]:
+    """What each chosen test waits for, by the test's name."""
+    pool = ThreadPoolExecutor(AT_ONCE)
+    trials: dict[str, Callable[[], Any]] = {
+        f"test_one_group_of_many_libraries[{strategy}]": partial(together, strategy, stage)
+        for strategy in MIXED_STRATEGIES
+    }
+    trials |= {f"test_a_client[{cell}]": partial(cell.run, stage) for cell in CELLS}
+    chosen = {item.name for item in request.session.items}
+    yield {name: pool.submit(trial) for name, trial in trials.items() if name in chosen}
+    pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="module")
+def record(stage: Stage) -> Iterator[Record]:
+    made = Record()
+    yield made
+    if not WITH_KAFKA:
+        made.save(stage)
+
+
+def together(strategy: str, stage: Stage) -> list[Client]:
+    """One group of all libraries that are to be had here; says which."""
+    there = []
+    for client in MIXED:
+        with contextlib.suppress(Unavailable):
+            stage.driver(client)
+            there.append(client)
+    mixed(strategy, there, stage)
+    return there
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_a_client(
+    cell: Cell, turns: dict[str, Future[Any]], record: Record, request: pytest.FixtureRequest
+) -> None:
+    try:
+        turns[request.node.name].result()
+    except Unavailable as reason:
+        pytest.skip(f"{cell.client.name}: {reason}")
+    record.passed(cell)
+
+
+@pytest.mark.parametrize("strategy", MIXED_STRATEGIES)
+def test_one_group_of_many_libraries(
+    strategy: str,
+    turns: dict[str, Future[Any]],
+    record: Record,
+    request: pytest.FixtureRequest,
+) -> None:
+    there = turns[request.node.name].result()
+    record.mixed(strategy, there)
+    assert set(there) >= {KAFKA_PYTHON, AIOKAFKA, CONFLUENT}  # the others need Java and Go

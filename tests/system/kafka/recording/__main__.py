@@ -1,0 +1,229 @@
+"""Plays ``story`` with real clients on a real broker, and writes the fixture.
+
+    python -m tests.system.kafka.recording FOLDER
+
+It takes three and a half minutes. What was done is in ``truth.jsonl``, with the causes of the
+rebalances that it led to; the broker's own lines are in ``coordinator.log.gz``, and the folders of
+``__consumer_offsets`` in ``segments.tar.gz``.
+"""
+
+# mypy: disable-error-code="no-untyped-call"
+# (kafka-python has no types)
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from kafka.admin import NewPartitions, NewTopic  # type: ignore[attr-defined]
+
+from kafka import KafkaAdminClient, KafkaProducer
+from tests.support.java import launcher
+from tests.support.java.broker import Broker
+from tests.system.kafka.recording.story import END, GROUPS, STORY, TOPICS, TRAFFIC, Deed, Do
+
+SETTINGS = {"offsets.topic.num.partitions": "10", "group.initial.rebalance.delay.ms": "3000"}
+PRODUCE_EVERY = 0.1
+COORDINATOR = re.compile(rb"\(org\.apache\.kafka\.coordinator\.group\.[\w.]+\)$")
+
+
+class Crew:
+    """All client processes."""
+
+    def __init__(self, port: int) -> None:
+        self.told: list[str] = []
+        self._port = port
+        self._fleet = self._java()
+        self._own: dict[str, subprocess.Popen[str]] = {}
+        """Members that have a process to themselves."""
+
+    def start(self, group: str, name: str) -> None:
+        plan = GROUPS[group]
+        settings = {
+            "bootstrap.servers": f"127.0.0.1:{self._port}",
+            "group.id": group,
+            **plan.settings,
+        }
+        if plan.static:
+            settings["group.instance.id"] = name
+        pairs = [f"{key}={value}" for key, value in settings.items()]
+        if plan.library != "java":
+            command = [
+                sys.executable,
+                "-m",
+                "tests.system.kafka.recording.member",
+                plan.library,
+                name,
+            ]
+            self._own[name] = self._run([*command, *pairs])
+        elif name in plan.alone:
+            self._own[name] = self._java()
+            _tell(self._own[name], "start", name, *pairs)
+        else:
+            _tell(self._fleet, "start", name, *pairs)
+
+    def order(self, group: str, name: str, *words: str) -> None:
+        if GROUPS[group].library != "java":
+            _tell(self._own[name], *words)
+        else:
+            _tell(self._own.get(name, self._fleet), words[0], name, *words[1:])
+
+    def kill(self, name: str) -> None:
+        self._own.pop(name).kill()
+
+    def freeze(self, name: str, seconds: float) -> None:
+        process = self._own[name]
+        process.send_signal(signal.SIGSTOP)
+        threading.Timer(seconds, process.send_signal, (signal.SIGCONT,)).start()
+
+    def end(self) -> None:
+        for process in (self._fleet, *self._own.values()):
+            process.kill()
+
+    def _java(self) -> subprocess.Popen[str]:
+        return self._run(launcher.command("GroupFleet", heap="128m"))
+
+    def _run(self, command: list[str]) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+        return process
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.told.append(line)
+
+
+def _tell(process: subprocess.Popen[str], *words: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(" ".join(words) + "\n")
+    process.stdin.flush()
+
+
+@contextlib.contextmanager
+def producing(bootstrap: str) -> Iterator[None]:
+    """Records keep coming, but for the topics that stay still."""
+    over = threading.Event()
+
+    def produce() -> None:
+        producer = KafkaProducer(bootstrap_servers=bootstrap)
+        while not over.wait(PRODUCE_EVERY):
+            for topic in TRAFFIC:
+                producer.send(topic, b"record")
+        producer.close()
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def play(port: int) -> tuple[list[dict[str, object]], list[str]]:
+    """Does what the story says, when it says so."""
+    bootstrap = f"127.0.0.1:{port}"
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()])
+    crew = Crew(port)
+    truth: list[dict[str, object]] = []
+    try:
+        with producing(bootstrap):
+            began = time.time()
+            for deed in sorted(STORY, key=lambda deed: deed.at):
+                time.sleep(max(began + deed.at - time.time(), 0))
+                truth.append(_said(deed))
+                _do(deed, crew, admin)
+            time.sleep(max(began + END - time.time(), 0))
+    finally:
+        crew.end()
+    truth.append({"t": int(time.time() * 1000), "group": None, "event": "end"})
+    return truth, crew.told
+
+
+def _said(deed: Deed) -> dict[str, object]:
+    return {
+        "t": int(time.time() * 1000),
+        "group": deed.group,
+        "event": deed.do.value,
+        "who": list(deed.who),
+        "causes": [cause.value for cause in deed.causes],
+    }
+
+
+def _do(deed: Deed, crew: Crew, admin: KafkaAdminClient) -> None:
+    for name in deed.who:
+        _do_to(name, deed, crew)
+    if deed.do is Do.GROW:
+        topic, _, count = deed.what.partition("=")
+        admin.create_partitions({topic: NewPartitions(int(count))})
+    elif deed.do is Do.MAKE:
+        admin.create_topics([NewTopic(deed.what, 2, 1)])
+
+
+def _do_to(name: str, deed: Deed, crew: Crew) -> None:
+    match deed.do:
+        case Do.START:
+            crew.start(deed.group, name)
+        case Do.KILL:
+            crew.kill(name)
+        case Do.FREEZE:
+            crew.freeze(name, float(deed.what))
+        case _:
+            crew.order(deed.group, name, deed.do.value, *([deed.what] if deed.what else []))
+
+
+def packed(data: Path) -> bytes:
+    """The folders of the journal that hold anything, without a name of this machine."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for folder in sorted(data.glob("__consumer_offsets-*")):
+            if not any(path.stat().st_size for path in folder.glob("*.log")):
+                continue
+            for path in sorted(folder.iterdir()):
+                entry = tarfile.TarInfo(f"{folder.name}/{path.name}")
+                entry.size = path.stat().st_size
+                archive.addfile(entry, io.BytesIO(path.read_bytes()))
+    return out.getvalue()
+
+
+def main() -> None:
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        broker = Broker(folder, SETTINGS)
+        try:
+            truth, told = play(broker.port)
+            broker.shut_down()
+            kept = [
+                line
+                for line in (folder / "server.log").read_bytes().splitlines(keepends=True)
+                if COORDINATOR.search(line.rstrip())
+            ]
+            (target / "segments.tar.gz").write_bytes(packed(folder / "data"))
+        finally:
+            broker.stop()
+    with gzip.open(target / "coordinator.log.gz", "wb") as log:
+        log.writelines(kept)
+    with gzip.open(target / "truth.jsonl.gz", "wt") as lines:
+        lines.writelines(json.dumps(one) + "\n" for one in truth)
+    with gzip.open(target / "clients.txt.gz", "wt") as lines:
+        lines.writelines(sorted(told))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The consumer's driver in groups of a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Mapping
+from functools import partial
+
+import pytest
+
+from rota.errors import CommitFailed, Fenced, InconsistentProtocol
+from rota.member.event import PollBegan
+from rota.member.state import State
+from rota.model.offset import OffsetAndMetadata
+from rota.model.reply import DescribedGroup, DescribeGroupsReply, FetchOffsetsReply
+from rota.model.request import DescribeGroups, FetchOffsets
+from rota.model.topic import TopicPartition
+from tests.support.consumer_driver import Application
+from tests.support.coordinator.actor import CONFIG, TOPICS
+from tests.support.java.broker import Broker
+
+TOPIC = min(TOPICS)
+P0 = TopicPartition(TOPIC, 0)
+SEVEN: Mapping[TopicPartition, OffsetAndMetadata] = {P0: OffsetAndMetadata(7, "note", 0)}
+SESSION = CONFIG.min_session_timeout
+
+
+@pytest.fixture
+def group() -> str:
+    return f"driver-{uuid.uuid4()}"
+
+
+def application(broker: Broker, group: str, **settings: object) -> Application:
+    topics = {TOPIC: TOPICS[TOPIC]}
+    where = f"127.0.0.1:{broker.port}"
+    return Application(where, topics=topics, group=group, **settings)  # type: ignore[arg-type]
+
+
+def described(app: Application, group: str) -> DescribedGroup:
+    reply = asyncio.run(app.driver.ask(DescribeGroups(groups=(group,))))
+    assert isinstance(reply, DescribeGroupsReply)
+    return reply.groups[0]
+
+
+def test_join_commit_ask_and_leave(broker: Broker, group: str) -> None:
+    with application(broker, group) as app:
+        app.join()
+        assert app.commit_and_wait(SEVEN) is None
+        request = FetchOffsets(group=group, partitions=(P0, TopicPartition(TOPIC, 1)), stable=True)
+        reply = asyncio.run(app.driver.ask(request))
+        assert reply == FetchOffsetsReply(offsets={**SEVEN, TopicPartition(TOPIC, 1): None})
+        everything = asyncio.run(app.driver.ask(FetchOffsets(group=group)))
+        assert everything == FetchOffsetsReply(offsets=SEVEN)
+        app.close()
+    with application(broker, group) as other:
+        assert described(other, group).state == "Empty"
+
+
+def test_who_is_busy_for_longer_than_a_session_stays_a_member(broker: Broker, group: str) -> None:
+    beats = {"session_timeout": SESSION, "heartbeat_interval": SESSION // 5}
+    with application(broker, group, **beats) as app:
+        app.join()
+        time.sleep(SESSION * 2.5 / 1000)  # the application's work
+        assert app.generation == 1
+        assert app.commit_and_wait(SEVEN) is None
+        assert [one.member_id for one in described(app, group).members] == [app.member_id]
+
+
+def test_who_polls_too_late_hears_why(broker: Broker, group: str) -> None:
+    with application(broker, group, max_poll_interval=500) as app:
+        app.join()
+        app.wait(lambda: app.state is State.UNJOINED)
+        error = app.commit_and_wait(SEVEN)
+        assert isinstance(error, CommitFailed)
+        assert "max.poll.interval.ms = 500" in str(error)
+        app.poll(lambda: app.is_settled)
+        assert app.commit_and_wait(SEVEN) is None
+
+
+def test_without_a_common_strategy_both_are_named(broker: Broker, group: str) -> None:
+    made = partial(application, broker, group)
+    with made(strategies="cooperative-sticky", client_id="one") as app, made() as other:
+        app.join()
+        app.wait(lambda: described(app, group).state == "Stable")
+        other.subscribe()
+        other.poll(lambda: bool(other.raised))
+        (error,) = other.raised
+        assert isinstance(error, InconsistentProtocol)
+        assert "are range; the group's is cooperative-sticky, of 1 member (one)" in str(error)
+
+
+def test_who_closes_does_not_wait_for_the_join_of_others(broker: Broker, group: str) -> None:
+    with application(broker, group) as app, application(broker, group) as other:
+        app.join()
+        other.subscribe()
+        other.driver.tell(PollBegan())
+        app.wait(lambda: len(described(app, group).members) == 2)
+        other.close(wait=30_000)
+        assert [one.member_id for one in described(app, group).members] == [app.member_id]
+
+
+def test_who_has_the_static_id_last_fences_the_other(broker: Broker, group: str) -> None:
+    made = partial(application, broker, group, static_id="s", heartbeat_interval=100)
+    with made() as app, made() as other:
+        app.join()
+        other.join()
+        app.wait(lambda: app.state is State.FENCED)
+        assert isinstance(app.commit_and_wait(SEVEN), Fenced)
+        assert other.commit_and_wait(SEVEN) is None

@@ -1,0 +1,48 @@
+"""The same requests to a live Kafka broker and to Rota's coordinator: the same answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.support.coordinator.difference import RULES
+from tests.support.coordinator.play import Verdict, judge
+from tests.support.coordinator.restart import judge_restarts
+from tests.support.coordinator.story import STORIES
+from tests.support.coordinator.table import judge_table
+from tests.support.coordinator.walk import walks
+from tests.support.java.broker import Broker
+
+WALKS = 100
+NIGHTLY_WALKS = 2_000
+
+
+def assert_no_difference(verdicts: Mapping[str, Verdict]) -> None:
+    differing = {name: each.difference for name, each in verdicts.items() if each.difference}
+    told = "\n\n".join(f"{name}\n{text}" for name, text in list(differing.items())[:10])
+    assert not differing, f"{len(differing)} of {len(verdicts)} cases differ:\n{told}"
+
+
+@pytest.fixture(scope="module")
+def verdicts(broker: Broker) -> dict[str, Verdict]:
+    return judge_table(broker.port) | judge(broker.port, {**STORIES, **walks(WALKS)})
+
+
+def test_kafka_answers_and_writes_as_rota_does_but_for_listed_differences(
+    verdicts: dict[str, Verdict],
+) -> None:
+    assert_no_difference(verdicts)
+
+
+def test_every_listed_difference_is_met(verdicts: dict[str, Verdict]) -> None:
+    assert {rule for each in verdicts.values() for rule in each.rules} == set(RULES)
+
+
+def test_kafka_and_rota_know_the_same_after_a_restart(broker: Broker) -> None:
+    assert_no_difference(judge_restarts(broker))
+
+
+@pytest.mark.nightly
+def test_walks_at_length(broker: Broker) -> None:
+    assert_no_difference(judge(broker.port, walks(NIGHTLY_WALKS)))

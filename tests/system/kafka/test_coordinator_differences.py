@@ -1,0 +1,137 @@
+"""Where Rota's coordinator means to act otherwise than Kafka's: both sides, exactly.
+
+Differences that show in a single answer are rules of the comparison itself. These need a scene of
+their own: in Kafka they hang on the order of a hash map, or on a timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from rota.errors import Code
+from rota.formats.javahash import hash_map_order
+from rota.model.reply import JoinReply
+from tests.support.coordinator.actor import CONFIG, DELAY, Actor, supports
+from tests.support.coordinator.difference import RULES
+from tests.support.coordinator.live import Live
+from tests.support.coordinator.node import Node
+from tests.support.coordinator.play import play
+from tests.support.coordinator.stage import Stage
+from tests.support.coordinator.story.company import BEYOND, SHORT, formed, members
+from tests.support.coordinator.transcript import Step
+from tests.support.java.broker import Broker
+from tests.support.paths import ROOT
+
+SCENES = ("succession of leaders", "tied election", "strategy listed twice", "turned away")
+TEXT = ROOT / "docs" / "differences.md"
+SEEN = TypeVar("SEEN")
+
+
+def both(
+    broker: Broker, scene: Callable[[Stage], SEEN], *, alike: bool = True
+) -> tuple[SEEN, SEEN]:
+    """What is seen before Rota and before Kafka; alike: the same requests are answered."""
+    seen: list[SEEN] = []
+
+    def case(stage: Stage) -> None:
+        seen.append(scene(stage))
+
+    ours = play(case, Node(CONFIG))
+    expected: tuple[Step, ...] = tuple(ours.steps) if alike else ()
+    with Live(broker.port) as live:
+        play(case, live, expected)
+    return seen[0], seen[1]
+
+
+def first_in_hash_map(names: list[str], among: list[str]) -> str:
+    return next(names[at] for at in hash_map_order(names) if names[at] in among)
+
+
+def leader_leaves(stage: Stage) -> tuple[list[str], str | None]:
+    a, b, c = everybody = members(stage, "a", "b", "c")
+    formed(stage, a, b, c)
+    a.leave()
+    b.join()
+    c.join()
+    assert b.joined is not None
+    return [each.member_id for each in everybody], b.joined.leader
+
+
+def static_leader_is_absent(stage: Stage) -> tuple[list[str], str | None]:
+    a, b, c = everybody = members(stage, "a", "b", "c", rebalance_timeout=SHORT)
+    a.static_id = "i1"
+    formed(stage, a, b, c)
+    b.join(protocols=supports("range", topics=("other",)))
+    c.join()
+    stage.wait(BEYOND)
+    assert b.joined is not None
+    return [each.member_id for each in everybody], b.joined.leader
+
+
+@pytest.mark.parametrize("scene", [leader_leaves, static_leader_is_absent])
+@pytest.mark.parametrize("_time", range(3))
+def test_succession_of_leaders(
+    broker: Broker, scene: Callable[[Stage], tuple[list[str], str | None]], _time: int
+) -> None:
+    (our_ids, our_leader), (their_ids, their_leader) = both(broker, scene)
+    assert our_leader == our_ids[1]
+    assert their_leader == first_in_hash_map(their_ids, their_ids[1:])
+
+
+def test_tied_election(broker: Broker) -> None:
+    strategies = ["range", "roundrobin"]
+    first = first_in_hash_map(strategies, strategies)
+    (second,) = set(strategies) - {first}
+
+    def scene(stage: Stage) -> str | None:
+        a, b = members(stage, "a", "b")
+        a.protocols, b.protocols = supports(second, first), supports(first, second)
+        a.enter()
+        stage.wait(DELAY)
+        b.enter()
+        a.join()
+        assert a.joined is not None
+        return a.joined.protocol
+
+    assert both(broker, scene) == (second, first)
+
+
+def test_strategy_listed_twice(broker: Broker) -> None:
+    def scene(stage: Stage) -> bool:
+        (a,) = members(stage, "a", protocols=supports("range", "range"))
+        a.enter()
+        stage.wait(DELAY)
+        return a.joined is not None
+
+    assert both(broker, scene, alike=False) == (True, False)
+
+
+def test_turned_away(broker: Broker) -> None:
+    """Whoever is one too many is sent away; Kafka lets the others wait for the timeout then."""
+    patience = 4 * SHORT
+
+    def scene(stage: Stage) -> tuple[list[str], list[str]]:
+        a, b, c = members(stage, "a", "b", "c", rebalance_timeout=patience)
+        d = Actor(stage, "d")  # its longer timeout leaves time to sync
+        formed(stage, a, b)
+        c.enter()
+        d.enter()
+        a.join()
+        reply = b.join()
+        assert isinstance(reply, JoinReply)
+        assert reply.code == Code.GROUP_MAX_SIZE_REACHED
+        at_once = [each.name for each in (a, c, d) if each.generation > b.generation]
+        stage.wait(patience)
+        return at_once, [each.name for each in (a, c, d) if each.generation > b.generation]
+
+    ours, theirs = both(broker, scene, alike=False)
+    assert ours == (["a", "c", "d"], ["a", "c", "d"])
+    assert theirs == ([], ["a", "c", "d"])
+
+
+@pytest.mark.parametrize("name", [*RULES, *SCENES])
+def test_every_difference_is_written_down(name: str) -> None:
+    assert f"**{name}**" in TEXT.read_text()

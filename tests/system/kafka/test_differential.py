@@ -1,0 +1,98 @@
+"""One script of requests, asked of Rota's broker and of a real Kafka 4.3.1; answers compared.
+
+Every API and version that Rota offers, good and bad arguments, and sequences. Every field of every
+answer is compared but for what must differ, ids and times; where Rota means to differ is a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import rota
+from rota.broker.build import handlers
+from tests.support.differential_side import Answered, Side
+from tests.support.java.broker import Broker
+from tests.support.java.launcher import Unavailable
+from tests.support.paths import ROOT
+from tests.system.kafka.differential import admin, data, group
+from tests.system.kafka.differential.difference import DIFFERENCES, named
+from tests.system.kafka.differential.mask import differences, masked
+
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+SECTIONS = {**admin.SECTIONS, **data.SECTIONS, **group.SECTIONS}
+TEXT = ROOT / "docs" / "differences.md"
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    try:
+        broker = Broker(tmp_path_factory.mktemp("differential"), SETTINGS)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    try:
+        yield Side("kafka", broker.port, masked)
+    finally:
+        broker.stop()
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Side]:
+    with rota.Broker(config=SETTINGS) as broker:
+        yield Side("rota", int(broker.bootstrap_servers.rpartition(":")[2]), masked)
+
+
+@pytest.fixture(scope="module")
+def seen() -> set[str]:
+    """Which expected differences have shown, for the last test."""
+    return set()
+
+
+def played(side: Side, section: str) -> list[Answered]:
+    before = len(side.answers)
+    with side.section(section):
+        SECTIONS[section](side)
+    return side.answers[before:]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_both_answer_alike(ours: Side, kafka: Side, section: str, seen: set[str]) -> None:
+    unexpected: list[str] = []
+    mine, theirs = played(ours, section), played(kafka, section)
+    assert [each.label for each in mine] == [each.label for each in theirs]
+    for one, other in zip(mine, theirs, strict=True):
+        for path, rota_has, kafka_has in differences(one.outcome, other.outcome):
+            name = named(one.label, path, rota_has, kafka_has)
+            if name is None:
+                where = f"{one.label} :: {path}"
+                unexpected.append(f"{where}\n  Rota:  {rota_has}\n  Kafka: {kafka_has}")
+            else:
+                seen.add(name)
+    assert not unexpected, f"{len(unexpected)} differences\n" + "\n".join(unexpected)
+
+
+def test_every_expected_difference_shows(ours: Side, seen: set[str]) -> None:
+    if not ours.answers:
+        pytest.skip("the script was not played")
+    assert seen == {each.name for each in DIFFERENCES}
+
+
+def test_every_expected_difference_is_explained() -> None:
+    text = " ".join(TEXT.read_text().split())
+    for name in {each.name for each in DIFFERENCES}:
+        assert f"**{name}**" in text, name
+
+
+def test_every_api_in_every_version_is_asked(ours: Side) -> None:
+    if not ours.answers:
+        pytest.skip("the script was not played")
+    asked = {each.label.split(" | ")[1] for each in ours.answers}
+    for handler in handlers().values():
+        name = "".join(word.capitalize() for word in handler.api.name.split("_"))
+        for version in range(handler.lowest, handler.highest + 1):
+            assert f"{name} v{version}" in asked

@@ -1,0 +1,220 @@
+"""Byte formats against Kafka's own classes: equal bytes, and each reads what the other wrote."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from rota.errors import FormatError
+from rota.formats import assignment, subscription, userdata
+from rota.formats.javahash import hash_map_order
+from rota.formats.lockstep import FEW
+from rota.model.membership import Assignment, Subscription
+from rota.model.topic import Partitions
+from tests.support.java import launcher
+
+CASES = 2_000
+ALPHABETS = ("abcdefgh._-09", "äöüßéñ", "漢字かな", "😀🚀𝒳ﬀ\uffee", "\x00\x7f ")
+
+
+def ask(lines: Sequence[str]) -> list[str]:
+    try:
+        command = launcher.command("FormatOracle")
+    except launcher.Unavailable as reason:
+        pytest.skip(str(reason))
+    done = subprocess.run(
+        command, input="\n".join(lines), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answers = done.stdout.splitlines()
+    assert len(answers) == len(lines)
+    return answers
+
+
+def shown(value: str | bytes | None) -> str:
+    if value is None:
+        return "-"
+    return "x" + (value.encode() if isinstance(value, str) else value).hex()
+
+
+def listed(values: Iterable[str]) -> str:
+    return ",".join(values) or "-"
+
+
+def pairs(partitions: Partitions) -> str:
+    return listed(f"{shown(topic)}:{number}" for topic, number in partitions)
+
+
+def name(rng: random.Random) -> str:
+    if rng.random() < 0.2:  # names whose hashes collide: Aa and BB hash alike
+        return "".join(rng.choice(("Aa", "BB")) for _ in range(rng.randint(1, 2)))
+    alphabet = rng.choice(ALPHABETS) + ALPHABETS[0]
+    return "".join(rng.choice(alphabet) for _ in range(rng.randint(0, 12)))
+
+
+def names(rng: random.Random) -> list[str]:
+    return [name(rng) for _ in range(rng.choice((0, 1, 2, 5, 12, 13, 14, 24, 25, 26, 100)))]
+
+
+def partitions(rng: random.Random) -> Partitions:
+    rows = [
+        (topic, rng.choice((0, 1, 2, 300, 2**31 - 1)))
+        for topic in names(rng)
+        for _ in range(rng.choice((1, 1, 2, 5)))
+    ]
+    if rng.random() < 0.5:
+        rng.shuffle(rows)
+    return Partitions.of(rows)
+
+
+def some_bytes(rng: random.Random) -> bytes | None:
+    return rng.choice((None, b"", rng.randbytes(rng.randint(1, 40))))
+
+
+def subscriptions() -> list[tuple[int, Subscription]]:
+    rng = random.Random(1)
+    return [
+        (
+            rng.choice((0, 1, 2, 3, 3, 9)),
+            Subscription(
+                topics=tuple(names(rng)),
+                user_data=some_bytes(rng),
+                owned=partitions(rng),
+                generation=rng.choice((None, 0, 5, 2**31 - 1)),
+                rack=rng.choice((None, "", name(rng))),
+            ),
+        )
+        for _ in range(CASES)
+    ]
+
+
+def subscription_fields(value: Subscription) -> str:
+    generation = -1 if value.generation is None else value.generation
+    topics = ",".join(map(shown, value.topics))
+    return (
+        f"{generation} {shown(value.rack)} {shown(value.user_data)} {topics} {pairs(value.owned)}"
+    )
+
+
+def test_subscriptions_have_javas_bytes() -> None:
+    cases = subscriptions()
+    questions = [
+        f"write-subscription {version} {-1 if s.generation is None else s.generation} "
+        f"{shown(s.rack)} {shown(s.user_data)} {listed(map(shown, s.topics))} {pairs(s.owned)}"
+        for version, s in cases
+    ]
+    for number, ((version, case), answer) in enumerate(zip(cases, ask(questions), strict=True)):
+        assert shown(subscription.encode(case, version)) == answer, f"case {number} of seed 1"
+
+
+def test_subscriptions_are_read_as_java_reads_them() -> None:
+    written = [subscription.encode(case, version) for version, case in subscriptions()]
+    answers = ask([f"read-subscription {shown(data)}" for data in written])
+    for number, (data, answer) in enumerate(zip(written, answers, strict=True)):
+        assert subscription_fields(subscription.decode(data)) == answer, f"case {number} of seed 1"
+
+
+def test_assignments_have_javas_bytes_and_are_read_alike() -> None:
+    rng = random.Random(2)
+    cases = [
+        (rng.choice((0, 1, 2, 3, 7)), Assignment(partitions(rng), some_bytes(rng)))
+        for _ in range(CASES)
+    ]
+    written = [assignment.encode(case, version) for version, case in cases]
+    wrote = ask(
+        [
+            f"write-assignment {version} {shown(case.user_data)} {pairs(case.partitions)}"
+            for version, case in cases
+        ]
+    )
+    read = ask([f"read-assignment {shown(data)}" for data in written])
+    for number, data in enumerate(written):
+        assert shown(data) == wrote[number], f"case {number} of seed 2"
+        ours = assignment.decode(data)
+        assert f"{shown(ours.user_data)} {pairs(ours.partitions)}" == read[number]
+
+
+def test_sticky_user_data_has_javas_bytes_and_is_read_alike() -> None:
+    rng = random.Random(3)
+    cases = [(rng.choice((-1, 0, 7, 2**31 - 1)), partitions(rng)) for _ in range(CASES)]
+    written = [userdata.encode_sticky(owned, generation) for generation, owned in cases]
+    wrote = ask([f"write-sticky {generation} {pairs(owned)}" for generation, owned in cases])
+    # a version 0 is a version 1 without its generation
+    inputs = [data[:-4] if number % 3 == 0 else data for number, data in enumerate(written)]
+    read = ask([f"read-sticky {shown(data)}" for data in inputs])
+    for number, data in enumerate(written):
+        assert shown(data) == wrote[number], f"case {number} of seed 3"
+        ours = userdata.decode_sticky(inputs[number])
+        assert ours.note is None
+        assert f"{ours.generation} {pairs(ours.partitions)}" == read[number]
+
+
+def test_sticky_user_data_with_a_tail_or_cut_is_read_as_java_reads_it() -> None:
+    rng = random.Random(7)
+    inputs = []
+    for _ in range(CASES):
+        data = userdata.encode_sticky(partitions(rng), rng.choice((-1, 0, 7, 2**31 - 1)))
+        version0 = data[:-4]
+        inputs.append(
+            rng.choice((data, version0, version0[:-1]))
+            + rng.randbytes(rng.choice((0, 1, 3, 9, 40)))
+        )
+    inputs += [rng.randbytes(rng.randint(1, 40)) for _ in range(CASES)]
+    inputs += [bytes(rng.randint(1, 8)) + rng.randbytes(rng.randint(0, 9)) for _ in range(CASES)]
+    read = ask([f"read-sticky {shown(data)}" for data in inputs])
+    tails = 0
+    for number, (data, answer) in enumerate(zip(inputs, read, strict=True)):
+        ours = userdata.decode_sticky(data)
+        assert userdata.decode_sticky_all([data] * FEW) == [ours] * FEW
+        if ours.note is None or "not UTF-8" not in ours.note:  # there Java puts other characters
+            same = f"{ours.generation} {pairs(ours.partitions)}"
+            assert same == answer, f"case {number} of seed 7"
+            tails += ours.note is None
+    assert tails > CASES // 2
+
+
+def test_cooperative_user_data_has_javas_bytes_and_is_read_alike() -> None:
+    generations = [-1, 0, 1, 2**31 - 1, *random.Random(4).sample(range(2**31), 50)]
+    written = [userdata.encode_cooperative(generation) for generation in generations]
+    assert [shown(data) for data in written] == ask([f"write-cooperative {g}" for g in generations])
+    inputs = [*written, b"", b"\0\0\1", *(data + b"\0new" for data in written)]
+    answers = ask([f"read-cooperative {shown(data)}" for data in inputs])
+    for data, answer in zip(inputs, answers, strict=True):
+        assert f"{userdata.decode_cooperative(data)[0]} -" == answer
+
+
+def test_hash_map_order_is_javas() -> None:
+    rng = random.Random(5)
+    cases = [list(dict.fromkeys(names(rng) + names(rng))) or ["only"] for _ in range(500)]
+    # a bucket past eight keys makes a small table grow early; in a large one it becomes a tree,
+    # whose order is not followed: names that crowd so do not happen by chance
+    crowd = [f"{a}{b}{c}" for a in ("Aa", "BB") for b in ("Aa", "BB") for c in ("Aa", "BB")]
+    cases += [crowd, [*crowd, "CcCcCc", "x", "y"]]
+    answers = ask([f"map-order {listed(map(shown, case))}" for case in cases])
+    for number, (case, answer) in enumerate(zip(cases, answers, strict=True)):
+        assert ",".join(map(str, hash_map_order(case))) == answer, f"case {number} of seed 5"
+
+
+def test_what_java_refuses_is_refused() -> None:
+    rng = random.Random(6)
+    damaged = []
+    for version, case in subscriptions():
+        draft = bytearray(subscription.encode(case, version))
+        for _ in range(rng.randint(1, 3)):
+            draft[rng.randrange(len(draft))] = rng.choice((0, 1, 127, 255, rng.randrange(256)))
+        damaged.append(bytes(draft[: rng.randint(0, len(draft))] if rng.random() < 0.3 else draft))
+    answers = ask([f"read-subscription {shown(data)}" for data in damaged])
+    refused = 0
+    for number, (data, answer) in enumerate(zip(damaged, answers, strict=True)):
+        expected = "error" if answer.startswith("error") else answer
+        try:
+            ours = subscription_fields(subscription.decode(data))
+        except FormatError as error:
+            # bytes that are not UTF-8 Java reads as replacement characters; here they are refused
+            ours = expected if "not UTF-8" in str(error) else "error"
+            refused += 1
+        assert ours == expected, f"case {number} of seed 6"
+    assert refused > CASES // 10

@@ -1,0 +1,491 @@
+"""``rota groups`` and ``rota plan --group`` beside Kafka's own tool, on the same groups.
+
+Members are Java consumers. Everything is tried on a real Kafka 4.3 and on Rota's broker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+import rota
+from rota.cli.main import main
+from tests.support.clients.registry import JAVA_4
+from tests.support.clients.scene import Scene, Stage, fresh, plain_record
+from tests.support.cluster import PASSWORD, SETTINGS, USER, Cluster, certificates, security
+from tests.support.java.broker import Broker as JavaBroker
+from tests.support.java.broker import free_ports
+from tests.support.java.launcher import Unavailable
+from tests.support.waiting import until
+from tests.system.interop.group_case import Group
+from tests.system.interop.tool_case import run, server
+
+BROKERS = ("kafka", "rota")
+START = 1_700_000_000_000
+"""When the first record was made; one a second in each partition."""
+
+
+@contextlib.contextmanager
+def started(kind: str, folder: Path) -> Iterator[str]:
+    """The address of a broker."""
+    if kind == "rota":
+        with rota.Broker(folder / "data", config=SETTINGS) as broker:
+            yield broker.bootstrap_servers
+        return
+    java = JavaBroker(folder, SETTINGS)
+    try:
+        yield f"127.0.0.1:{java.port}"
+    finally:
+        java.stop()
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def scene(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scene]:
+    folder = tmp_path_factory.mktemp(request.param)
+    with contextlib.ExitStack() as stack:
+        try:
+            servers = stack.enter_context(started(request.param, folder))
+            stage = Stage(
+                Cluster(plain=servers, tls="", sasl="", sasl_tls="", ca=folder, logs=folder)
+            )
+            stack.callback(stage.close)
+            stage.driver(JAVA_4)
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+        yield Scene(stage, JAVA_4)
+
+
+def rota_says(scene: Scene, *arguments: str, code: int = 0) -> str:
+    """What the command printed; all of it where it is refused."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        found = main([*arguments, "--bootstrap-servers", scene.stage.cluster.plain])
+    assert found == code, out.getvalue() + err.getvalue()
+    return out.getvalue() + (err.getvalue() if code else "")
+
+
+def rota_json(scene: Scene, *arguments: str) -> Any:
+    return json.loads(rota_says(scene, *arguments, "--json"))
+
+
+def tool(scene: Scene, *arguments: str) -> str:
+    return run(scene, "ConsumerGroupCommand", *server(scene), *arguments)
+
+
+def rows(printed: str, title: str) -> list[dict[str, str]]:
+    """The table under a line of titles that begins like this, by title."""
+    lines = [line for line in printed.splitlines() if line.strip()]
+    start = next(n for n, line in enumerate(lines) if line.startswith(title))
+    titles = re.split(r"\s{2,}|(?<=\S) (?=[A-Z#])", lines[start].strip())
+    return [
+        dict(zip(titles, line.split(), strict=False))
+        for line in lines[start + 1 :]
+        if len(line.split()) >= len(titles)
+    ]
+
+
+@pytest.fixture
+def group(scene: Scene) -> Iterator[Group]:
+    """Two Java consumers, one static, that have committed ten records of each partition, and five
+    more have come since.
+    """
+    made = Group(scene, partitions=4)
+    made.join(scene.own, manual=True)
+    made.settle()
+    made.join(scene.own, manual=True, instance="static-one")
+    made.settle()
+    write(made, 10)
+    made.finish()
+    made.commit()
+    write(made, 5)
+    made.finish()
+    yield made
+    made.end()
+
+
+def write(group: Group, rounds: int) -> None:
+    """Records with times that are known."""
+    numbers = range(group.written, group.written + rounds * group.partitions)
+    records = [
+        {
+            **plain_record(number, number % group.partitions),
+            "timestamp": START + number // group.partitions * 1_000,
+        }
+        for number in numbers
+    ]
+    group.scene.own.ask("produce", topic=group.topic, records=records)
+    group.written = numbers.stop
+
+
+# What there is
+
+
+def test_offsets_lag_and_owners_are_those_of_kafkas_tool(scene: Scene, group: Group) -> None:
+    (ours,) = rota_json(scene, "groups", "describe", group.name)
+    theirs = rows(tool(scene, "--describe", "--group", group.name), "GROUP")
+    hosts = {each["id"]: each for each in ours["members"]}
+    assert len(theirs) == group.partitions
+    assert [
+        (
+            each["topic"],
+            str(each["partition"]),
+            str(each["committed"]),
+            str(each["end"]),
+            str(each["lag"]),
+            each["owner"],
+            "/" + hosts[each["owner"]]["host"],
+            hosts[each["owner"]]["client_id"],
+        )
+        for each in ours["partitions"]
+    ] == sorted(
+        (
+            each["TOPIC"],
+            each["PARTITION"],
+            each["CURRENT-OFFSET"],
+            each["LOG-END-OFFSET"],
+            each["LAG"],
+            each["CONSUMER-ID"],
+            each["HOST"],
+            each["CLIENT-ID"],
+        )
+        for each in theirs
+    )
+    assert ours["lag"] == 5 * group.partitions
+
+
+def test_state_strategy_and_coordinator_are_those_of_kafkas_tool(
+    scene: Scene, group: Group
+) -> None:
+    (ours,) = rota_json(scene, "groups", "describe", group.name)
+    printed = tool(scene, "--describe", "--state", "--group", group.name)
+    line = next(each for each in printed.splitlines() if each.startswith(group.name))
+    _, address, number, strategy, state, members = line.split()
+    assert ours["coordinator"] == f"{number.strip('()')} ({address})"
+    assert (ours["strategy"], ours["state"]) == (strategy, state) == ("range", "Stable")
+    assert str(len(ours["members"])) == members == "2"
+
+
+def test_members_and_their_partitions_are_those_of_kafkas_tool(scene: Scene, group: Group) -> None:
+    (ours,) = rota_json(scene, "groups", "describe", group.name)
+    printed = tool(scene, "--describe", "--members", "--verbose", "--group", group.name)
+    theirs = {}
+    for line in printed.splitlines():
+        if line.startswith(group.name):
+            listed = re.search(rf" {group.topic}:([\d,]+)", line)
+            assert listed is not None
+            partitions = sorted(map(int, listed[1].split(",")))
+            theirs[line.split()[1]] = (" static-one " in line, partitions)
+    assert theirs == {
+        each["id"]: (each["static_id"] == "static-one", each["assigned"][group.topic])
+        for each in ours["members"]
+    }
+
+
+def test_the_list_is_that_of_kafkas_tool(scene: Scene, group: Group) -> None:
+    ours = {each["group"]: each["state"] for each in rota_json(scene, "groups", "list")}
+    printed = tool(scene, "--list", "--state")
+    theirs = {each["GROUP"]: each["STATE"] for each in rows(printed, "GROUP")}
+    assert ours == theirs
+    assert ours[group.name] == "Stable"
+
+
+def test_lag_in_time_is_that_of_the_first_unread_record(scene: Scene, group: Group) -> None:
+    (ours,) = rota_json(scene, "groups", "lag", group.name)
+    age = time.time() - (START / 1_000 + 10)
+    assert ours["lag"] == 20
+    assert age - 5 <= ours["lag_seconds"] <= age * 1.02 + 5
+
+
+# Where to go on
+
+
+def reset_by(tool_flags: tuple[str, ...]) -> Callable[[Scene, str], dict[int, int]]:
+    """What Kafka's tool would set, without setting it."""
+
+    def ask(scene: Scene, name: str) -> dict[int, int]:
+        printed = tool(scene, "--reset-offsets", "--group", name, *tool_flags, "--dry-run")
+        return {int(each["PARTITION"]): int(each["NEW-OFFSET"]) for each in rows(printed, "GROUP")}
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def stopped(scene: Scene) -> Group:
+    """A group without members, in the middle of its records; of some the first are deleted."""
+    made = Group(scene, partitions=3)
+    made.join(scene.own, manual=True)
+    made.settle()
+    write(made, 10)
+    made.finish()
+    made.commit()
+    write(made, 10)
+    made.finish()
+    made.end()
+    deletions = [[0, 4]]
+    scene.own.ask("delete_records", topic=made.topic, offsets=deletions)
+    until("they are gone", lambda: earliest(scene, made)[0] == 4)
+    return made
+
+
+def earliest(scene: Scene, group: Group) -> dict[int, int]:
+    listed = scene.own.ask(
+        "log_offsets", topic=group.topic, partitions=group.partitions, at="earliest"
+    )
+    return dict(listed)
+
+
+RESETS = [
+    ("--to-earliest",),
+    ("--to-latest",),
+    ("--to-current",),
+    ("--to-offset", "7"),
+    ("--to-offset", "1"),
+    ("--to-offset", "4000"),
+    ("--shift-by", "3"),
+    ("--shift-by", "-7"),
+    ("--shift-by", "-4000"),
+    ("--shift-by", "4000"),
+    ("--to-datetime", "2023-11-14T22:13:28.000"),
+    ("--to-datetime", "2023-11-14T23:13:28.500+01:00"),
+    ("--to-datetime", "2035-01-01T00:00:00.000"),
+    ("--by-duration", "PT1H"),
+    ("--by-duration", "P4000D"),
+]
+
+
+@pytest.mark.parametrize("flags", RESETS, ids=" ".join)
+def test_resets_are_those_of_kafkas_tool(
+    scene: Scene, stopped: Group, flags: tuple[str, ...]
+) -> None:
+    theirs = reset_by(("--topic", stopped.topic, *flags))(scene, stopped.name)
+    ours = rota_json(scene, "groups", "reset", stopped.name, "--topic", stopped.topic, *flags)
+    assert {each["partition"]: each["new"] for each in ours["changes"]} == theirs
+    assert len(theirs) == 3
+    assert {each["old"] for each in ours["changes"]} == {10}
+
+
+def test_what_is_set_is_what_kafkas_tool_sees(scene: Scene, stopped: Group) -> None:
+    before = dict(scene.own.ask("offsets", group=stopped.name))
+    flags = ("--topic", f"{stopped.topic}:0,2", "--shift-by", "-3")
+    rota_says(scene, "groups", "reset", stopped.name, *flags)
+    assert dict(scene.own.ask("offsets", group=stopped.name)) == before == {0: 10, 1: 10, 2: 10}
+    rota_says(scene, "groups", "reset", stopped.name, *flags, "--execute")
+    assert dict(scene.own.ask("offsets", group=stopped.name)) == {0: 7, 1: 10, 2: 7}
+    back = ("--all-topics", "--to-offset", "10", "--execute")
+    rota_says(scene, "groups", "reset", stopped.name, *back)
+    assert dict(scene.own.ask("offsets", group=stopped.name)) == before
+
+
+def test_what_kafkas_tool_exports_is_taken_and_the_other_way(
+    scene: Scene, stopped: Group, tmp_path: Path
+) -> None:
+    exported = tool(
+        scene,
+        *("--reset-offsets", "--group", stopped.name, "--all-topics", "--shift-by", "2"),
+        *("--export", "--dry-run"),
+    )
+    theirs = tmp_path / "theirs.csv"
+    theirs.write_text(exported)
+    changes = rota_json(scene, "groups", "reset", stopped.name, "--from-file", str(theirs))
+    assert {each["new"] for each in changes["changes"]} == {12}
+    ours = tmp_path / "ours.csv"
+    flags = ("--all-topics", "--shift-by", "3", "--export")
+    ours.write_text(rota_says(scene, "groups", "reset", stopped.name, *flags))
+    assert reset_by(("--from-file", str(ours)))(scene, stopped.name) == {0: 13, 1: 13, 2: 13}
+
+
+def test_members_keep_a_group_from_being_changed(scene: Scene, group: Group) -> None:
+    before = scene.own.ask("offsets", group=group.name)
+    flags = ("--all-topics", "--to-earliest", "--execute")
+    said = rota_says(scene, "groups", "reset", group.name, *flags, code=4)
+    assert "is Stable with members" in said
+    assert "static-one at 127.0.0.1" in said
+    assert "members" in rota_says(scene, "groups", "delete", group.name, "--execute", code=4)
+    flags = ("--topic", group.topic, "--execute")
+    said = rota_says(scene, "groups", "delete-offsets", group.name, *flags, code=4)
+    assert "a member subscribes to the topic" in said
+    assert scene.own.ask("offsets", group=group.name) == before
+
+
+def test_groups_and_offsets_are_deleted(scene: Scene) -> None:
+    made = Group(scene, partitions=2)
+    made.join(scene.own)
+    made.settle()
+    write(made, 1)
+    made.finish()
+    made.end()
+    place = ("--topic", f"{made.topic}:1")
+    rota_says(scene, "groups", "delete-offsets", made.name, *place)
+    assert len(scene.own.ask("offsets", group=made.name)) == 2
+    rota_says(scene, "groups", "delete-offsets", made.name, *place, "--execute")
+    assert scene.own.ask("offsets", group=made.name) == [[0, 1]]
+    rota_says(scene, "groups", "delete", made.name)
+    assert made.name in scene.own.ask("groups")
+    rota_says(scene, "groups", "delete", made.name, "--execute")
+    assert made.name not in scene.own.ask("groups")
+    said = rota_says(scene, "groups", "describe", made.name, code=4)
+    assert f"there is no group '{made.name}'" in said
+
+
+# What would be
+
+
+@pytest.mark.parametrize("strategy", JAVA_4.strategies)
+def test_a_plan_of_a_live_group_comes_true(scene: Scene, strategy: str) -> None:
+    """Java consumers do what Kafka's solver is planned to do when one more joins. The first are
+    static, so that the new one comes behind them in every order.
+    """
+    made = Group(scene, partitions=7)
+    for name in ("a", "b"):
+        made.join(scene.own, strategy=strategy, instance=name)
+        made.settle()
+    flags = ("--add", "1", "--solver", "kafka")
+    plan = rota_json(scene, "plan", "--group", made.name, *flags)
+    assert plan["strategy"] == strategy
+    made.join(scene.own, strategy=strategy)
+    made.settle()
+
+    def assigned() -> dict[str, list[int]]:
+        (found,) = rota_json(scene, "groups", "describe", made.name)
+        return {each["id"]: each["assigned"].get(made.topic, []) for each in found["members"]}
+
+    wanted = {who: given[made.topic] for who, given in plan["target_assignment"].items()}
+    expected = wanted.pop("new-1")
+    until("the group has settled", lambda: len(assigned()) == 3 and all(assigned().values()))
+    found = assigned()
+    assert {who: found.pop(who) for who in wanted} == wanted
+    assert list(found.values()) == [expected]
+    made.end()
+
+
+def test_a_group_that_the_broker_assigns(scene: Scene) -> None:
+    """KIP-848: shown with its members and where they are; planned only under another strategy."""
+    if "rota" in scene.stage.cluster.logs.name:
+        pytest.skip("Rota's broker has classic groups only")
+    topic = scene.topic(4)
+    name = fresh("g")
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": scene.stage.cluster.plain,
+            "group.id": name,
+            "group.protocol": "consumer",
+            "client.id": "modern",
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        until("it is assigned", lambda: not consumer.poll(0.1) and len(consumer.assignment()) == 4)
+        listed = {each["group"]: each for each in rota_json(scene, "groups", "list")}
+        assert (listed[name]["type"], len(listed[name]["members"])) == ("consumer", 1)
+        (found,) = rota_json(scene, "groups", "describe", name)
+        assert (found["state"], found["strategy"]) == ("Stable", "uniform")
+        assert found["type"] == "consumer"
+        (member,) = found["members"]
+        assert (member["client_id"], member["topics"]) == ("modern", [topic])
+        assert member["assigned"] == {topic: [0, 1, 2, 3]}
+        assert member["target"] is None
+        assert "assigned by the broker (KIP-848)" in rota_says(scene, "groups", "describe", name)
+        said = rota_says(scene, "plan", "--group", name, "--add", "1", code=4)
+        assert "is assigned by the broker (KIP-848, strategy uniform)" in said
+        plan = rota_json(scene, "plan", "--group", name, "--add", "1", "--strategy", "sticky")
+        assert plan["moved"] == 2
+    finally:
+        consumer.close()
+    until("it is empty", lambda: "Empty" in rota_says(scene, "groups", "describe", name))
+    flags = ("--topic", topic, "--to-latest", "--execute")
+    rota_says(scene, "groups", "reset", name, *flags)
+    assert len(scene.own.ask("offsets", group=name)) == 4
+    rota_says(scene, "groups", "delete", name, "--execute")
+
+
+# Without permission
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """A Kafka with ACLs that give its user nothing: the address for all, and that for the user."""
+    open_port, port, controller = free_ports(3)
+    shown = f"PLAINTEXT://127.0.0.1:{open_port},SASL_PLAINTEXT://127.0.0.1:{port}"
+    _, own = certificates(tmp_path)
+    settings = {
+        **SETTINGS,
+        **security(own),
+        "listeners": f"{shown},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": shown,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,"
+        "CONTROLLER:PLAINTEXT",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    try:
+        java = JavaBroker(tmp_path, settings)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    try:
+        yield f"127.0.0.1:{open_port}", f"127.0.0.1:{port}"
+    finally:
+        java.stop()
+
+
+@pytest.mark.nightly
+def test_what_is_not_allowed_is_named(
+    guarded: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers, asked = guarded
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic("orders", 1)])["orders"].result(30)
+    until("it is known", lambda: "orders" in admin.list_topics(timeout=30).topics)
+    offsets = confluent_kafka.ConsumerGroupTopicPartitions(
+        "billing", [confluent_kafka.TopicPartition("orders", 0, 0)]
+    )
+    admin.alter_consumer_group_offsets([offsets])["billing"].result(30)
+    login = tmp_path / "client.properties"
+    login.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config="
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'username="{USER}" password="{PASSWORD}";\n'
+    )
+
+    def refused(*arguments: str) -> str:
+        where = ("--bootstrap-servers", asked, "--command-config", str(login))
+        assert main([*arguments, *where]) == 4
+        return capsys.readouterr().err
+
+    def allow(kind: ResourceType, name: str, what: AclOperation) -> None:
+        binding = AclBinding(
+            *(kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", what),
+            AclPermissionType.ALLOW,
+        )
+        admin.create_acls([binding])[binding].result(30)
+
+    reset = ("groups", "reset", "billing", "--topic", "orders", "--to-latest", "--execute")
+    for command in (("groups", "describe", "billing"), reset, ("plan", "--group", "billing")):
+        assert "no permission for group 'billing'" in refused(*command)
+    allow(ResourceType.GROUP, "billing", AclOperation.DESCRIBE)
+    until("it is allowed", lambda: "topic 'orders' cannot be looked at" in refused(*reset))
+    allow(ResourceType.TOPIC, "orders", AclOperation.DESCRIBE)
+    until("it is allowed", lambda: "GROUP_AUTHORIZATION_FAILED" in refused(*reset))
+    assert "not deleted: billing: no permission" in refused(
+        "groups", "delete", "billing", "--execute"
+    )

@@ -1,0 +1,198 @@
+"""The journal's records against Kafka's own classes: equal bytes, every version, and damage."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TypeVar
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from rota.errors import FormatError
+from rota.formats import journal
+from rota.model.entry import Entry, Foreign, GroupSaved, OffsetCommitted
+from tests.pure.formats.test_journal_properties import damaged
+from tests.support import record_json
+from tests.support.java import launcher
+from tests.support.journal_entries import entries, expiring, lasting, made
+
+CASES = 1_000
+T = TypeVar("T")
+
+
+def some(strategy: st.SearchStrategy[T], count: int) -> list[T]:
+    """The same examples at every run, to be asked about all at once."""
+    found: list[T] = []
+
+    @settings(max_examples=count, phases=[Phase.generate], derandomize=True, database=None)
+    @given(strategy)
+    def collect(example: T) -> None:
+        found.append(example)
+
+    collect()
+    return found
+
+
+@cache
+def any_entries() -> list[Entry]:
+    return some(entries, CASES)
+
+
+def ask(lines: Sequence[str]) -> list[str]:
+    try:
+        command = launcher.command("JournalOracle")
+    except launcher.Unavailable as reason:
+        pytest.skip(str(reason))
+    done = subprocess.run(
+        command, input="\n".join(lines), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answers = done.stdout.splitlines()
+    assert len(answers) == len(lines)
+    return answers
+
+
+def written_version(entry: Entry) -> int:
+    match entry:
+        case OffsetCommitted():
+            return 4 if entry.expire_timestamp == -1 else 1
+        case GroupSaved():
+            return 3
+    return 0
+
+
+def question(verb: str, entry: Entry, version: int, number: int | None = None) -> str:
+    """The entry as JSON for Kafka to write; by another record type if one is given."""
+    own_number, key = record_json.key(entry)
+    value = record_json.value(entry)
+    number = own_number if number is None else number
+    return f"{verb} {number} {version} {hex_json(key)} {'-' if value is None else hex_json(value)}"
+
+
+def hex_json(value: record_json.Json) -> str:
+    return json.dumps(value).encode().hex()
+
+
+def record(answer: str) -> tuple[bytes, bytes | None]:
+    key, value = answer.split(" ")
+    return bytes.fromhex(key), None if value == "-" else bytes.fromhex(value)
+
+
+def test_entries_have_kafkas_bytes() -> None:
+    answers = ask([question("write", entry, written_version(entry)) for entry in any_entries()])
+    for entry, answer in zip(any_entries(), answers, strict=True):
+        assert journal.encode(entry) == record(answer), entry
+    assert {type(entry) for entry in any_entries()} == set(record_json.KEYS)
+
+
+def offset_as_of(entry: OffsetCommitted, version: int) -> OffsetCommitted:
+    """What a version carries of an offset."""
+    return replace(
+        entry,
+        leader_epoch=entry.leader_epoch if version >= 3 else -1,
+        expire_timestamp=entry.expire_timestamp if version == 1 else -1,
+        topic_id=entry.topic_id if version >= 4 else None,
+    )
+
+
+def group_as_of(entry: GroupSaved, version: int) -> GroupSaved:
+    """What a version carries of a group; version 0 has one timeout for both."""
+    return replace(
+        entry,
+        state_timestamp=entry.state_timestamp if version >= 2 else -1,
+        members=tuple(
+            replace(
+                member,
+                static_id=member.static_id if version >= 3 else None,
+                rebalance_timeout=(
+                    member.rebalance_timeout if version >= 1 else member.session_timeout
+                ),
+            )
+            for member in entry.members
+        ),
+    )
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_offsets_of_every_version_are_read(version: int) -> None:
+    cases = some(lasting | expiring, CASES // 5)
+    for entry, answer in zip(
+        cases, ask([question("write", entry, version) for entry in cases]), strict=True
+    ):
+        assert journal.decode(*record(answer)) == offset_as_of(entry, version)
+
+
+def test_offsets_under_the_first_brokers_keys_are_read() -> None:
+    cases = some(lasting, CASES // 5)
+    answers = ask([question("write", entry, 0, number=0) for entry in cases])
+    for entry, answer in zip(cases, answers, strict=True):
+        key, value = record(answer)
+        assert key[:2] == b"\0\0"
+        assert journal.decode(key, value) == offset_as_of(entry, 0)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_groups_of_every_version_are_read(version: int) -> None:
+    cases = some(made(GroupSaved), CASES // 5)
+    for entry, answer in zip(
+        cases, ask([question("write", entry, version) for entry in cases]), strict=True
+    ):
+        assert journal.decode(*record(answer)) == group_as_of(entry, version)
+
+
+def test_unknown_tags_are_skipped_in_every_structure() -> None:
+    cases = [entry for entry in any_entries() if record_json.value(entry) is not None]
+    cases = [entry for entry in cases if written_version(entry) != 1]
+    versions = [4 if isinstance(entry, GroupSaved) else written_version(entry) for entry in cases]
+    asked = [
+        question("tagged", entry, version) for entry, version in zip(cases, versions, strict=True)
+    ]
+    for entry, answer in zip(cases, ask(asked), strict=True):
+        key, value = record(answer)
+        assert value
+        assert bytes.fromhex("09 03 010203 e807 c801") in value
+        assert journal.decode(key, value) == entry
+
+
+def agrees(java: object, ours: object) -> bool:
+    """Java prints the fields that a version has, and nothing else."""
+    if isinstance(java, dict) and isinstance(ours, dict):
+        return all(name in ours and agrees(part, ours[name]) for name, part in java.items())
+    if isinstance(java, list) and isinstance(ours, list):
+        return len(java) == len(ours) and all(map(agrees, java, ours))
+    return java == ours
+
+
+STRICTER = ("not UTF-8", "too many", " tag ", "a varint past 32 bits")
+"""What Java lets pass: it puts in replacement characters, and ignores tails and tags' sizes."""
+
+
+def read_or_reason(case: tuple[bytes, bytes | None]) -> Entry | str:
+    try:
+        return journal.decode(*case)
+    except FormatError as error:
+        return str(error)
+
+
+def test_damaged_records_are_read_as_java_reads_them_or_refused() -> None:
+    # type 0 is read with all versions; Java knows the first one only
+    cases = [case for case in some(damaged(), 2 * CASES) if case[0][:2] != b"\0\0"]
+    answers = ask([f"read {key.hex()} {(value or b'').hex()}" for key, value in cases])
+    read = refused = 0
+    for case, answer in zip(cases, answers, strict=True):
+        ours = read_or_reason(case)
+        if isinstance(ours, str):
+            refused += 1
+            assert answer.startswith("error") or any(word in ours for word in STRICTER)
+        elif not isinstance(ours, Foreign):
+            read += 1
+            number, key, _, value = answer.split(" ")
+            assert (int(number), json.loads(bytes.fromhex(key))) == record_json.key(ours)
+            assert agrees(json.loads(bytes.fromhex(value)), record_json.value(ours))
+    assert read > CASES // 4
+    assert refused > CASES // 4

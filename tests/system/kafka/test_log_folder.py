@@ -1,0 +1,134 @@
+"""Kafka's own tool reads a log folder that Rota has written: batches, both indexes, and entries."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rota.formats import journal
+from rota.formats.batch import Codec
+from rota.model.config import TopicConfig
+from rota.model.entry import GroupForgotten, OffsetCommitted
+from rota.storage.disk import RealDisk
+from rota.storage.log import Log
+from tests.support import partition_log as partition
+from tests.support.java import broker
+from tests.support.java.launcher import Unavailable
+
+COMMITS = 400
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = tmp_path_factory.mktemp("logs")
+    name = "__consumer_offsets-7"
+    with Log.create(
+        RealDisk(data), name, bytes(range(16)), TopicConfig(), segment_bytes=20_000
+    ) as log:
+        for n in range(COMMITS):
+            entries = [
+                OffsetCommitted(
+                    group="g", topic="t", partition=part, offset=n, commit_timestamp=1_000 + n
+                )
+                for part in range(n % 3 + 1)
+            ]
+            log.append_records([journal.encode(entry) for entry in entries], 1_000 + n)
+        log.append_records([journal.encode(GroupForgotten(group="g"))], 9_000)
+    return data / name
+
+
+def dump(*args: str) -> str:
+    try:
+        broker.prepare()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    command = broker.java("org.apache.kafka.tools.DumpLogSegments", *args)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+def test_kafka_reads_every_entry(folder: Path) -> None:
+    logs = sorted(folder.glob("*.log"))
+    assert len(logs) > 2
+    printed = dump("--offsets-decoder", "--files", ",".join(map(str, logs)))
+    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", printed, re.MULTILINE)]
+    assert offsets == list(range(len(offsets)))
+    assert len(offsets) == sum(n % 3 + 1 for n in range(COMMITS)) + 1
+    assert "isvalid: false" not in printed
+    assert '"group":"g","topic":"t","partition":2' in printed
+
+
+def test_kafka_finds_both_indexes_sound(folder: Path) -> None:
+    indexes = sorted([*folder.glob("*.index"), *folder.glob("*.timeindex")])
+    assert any(path.stat().st_size for path in indexes if path.suffix == ".index")
+    files = ",".join(map(str, indexes))
+    assert dump("--index-sanity-check", "--files", files).count("passed sanity check") == len(
+        indexes
+    )
+    # without a flag the tool compares each entry with the log
+    verified = dump("--verify-index-only", "--files", files)
+    assert "mismatch" not in verified.lower(), verified
+    assert "not found" not in verified.lower(), verified
+
+
+@pytest.fixture(scope="module")
+def produced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A topic of many segments: every codec, an idempotent producer, and a crash in between."""
+    disk = RealDisk(tmp_path_factory.mktemp("produced"))
+    log = partition.create(disk, segment_bytes=15_000)
+    sequence = 0
+    for row in range(300):
+        values = [b"%d" % row, bytes(row), b"x" * (row * 7 % 900)]
+        codec = list(Codec)[row % len(Codec)]
+        fields: dict[str, int] = {}
+        if row % 2:
+            fields = {"producer_id": 5, "producer_epoch": 1, "base_sequence": sequence}
+            sequence += len(values)
+        at = partition.NOW + row * 31 % 200
+        log.append(partition.sent(*values, at=at, codec=codec, **fields), partition.NOW)
+        if row == 170:  # nobody closes it
+            log = partition.reopen(disk, recovery_point=0, segment_bytes=15_000)
+    log.close()
+    disk.close()
+    return disk.root / partition.FOLDER
+
+
+def test_kafka_reads_every_record_of_a_topic(produced: Path) -> None:
+    logs = sorted(produced.glob("*.log"))
+    assert len(logs) > 4
+    printed = dump("--deep-iteration", "--print-data-log", "--files", ",".join(map(str, logs)))
+    found = re.findall(
+        r"^\| offset: (\d+) CreateTime: (\d+) .* payload: (.*)$", printed, re.MULTILINE
+    )
+    assert [int(offset) for offset, _, _ in found] == list(range(900))
+    assert [value for _, _, value in found[::3]] == [str(row) for row in range(300)]
+    assert [int(at) - partition.NOW for _, at, _ in found[::3]] == [
+        row * 31 % 200 for row in range(300)
+    ]
+    batches = re.findall(r"^baseOffset: .*", printed, re.MULTILINE)
+    assert len(batches) == 300
+    assert all("isvalid: true" in batch for batch in batches)
+    assert sum("producerId: 5 producerEpoch: 1" in batch for batch in batches) == 150
+    for codec in Codec:
+        assert sum(f"compresscodec: {codec.name.lower()}" in batch for batch in batches) == 60
+
+
+def test_kafka_finds_the_indexes_of_a_topic_sound(produced: Path) -> None:
+    indexes = sorted([*produced.glob("*.index"), *produced.glob("*.timeindex")])
+    files = ",".join(map(str, indexes))
+    sound = dump("--index-sanity-check", "--files", files)
+    assert sound.count("passed sanity check") == len(indexes)
+    verified = dump("--deep-iteration", "--verify-index-only", "--files", files)
+    assert "mismatch" not in verified.lower(), verified
+    assert "not found" not in verified.lower(), verified
+
+
+def test_kafka_reads_what_is_known_of_producers(produced: Path) -> None:
+    snapshots = sorted(produced.glob("*.snapshot"))
+    assert len(snapshots) == len(list(produced.glob("*.log")))
+    printed = dump("--files", str(snapshots[-1]))
+    assert "producerId: 5 producerEpoch: 1" in printed
+    assert "lastSequence: 449" in printed

@@ -1,0 +1,232 @@
+"""A real Kafka 4.3.1 with Java's consumers, sampled: beside what its journal says."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyarrow import parquet
+
+from rota.client.admin import Admin
+from rota.client.cluster import Client
+from rota.client.overview import Overview
+from rota.pipeline.cluster import Cluster, asked
+from rota.pipeline.poll import Poll, Polled
+from rota.pipeline.sample import read_samples
+from rota.pipeline.spool import path
+from rota.replay.fact import Generation, Kind, Mark, Ownership
+from rota.replay.sample import Sample
+from rota.replay.sampled import SampleReading
+from rota.replay.timeline import Timeline, read, steps
+from rota.tables import COMMITS, SAMPLES
+from tests.support.coordinator.connection import Connection, await_coordinator, create_topics
+from tests.support.java import launcher
+from tests.support.java.broker import Broker
+from tests.support.java.launcher import Unavailable
+from tests.support.polling import Script, entries, owners, poll
+
+CLASSIC, MODERN = "poll-classic", "poll-modern"
+PARTITIONS = 4
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "100",
+}
+COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+OPTIONS = {
+    CLASSIC: {
+        "partition.assignment.strategy": COOPERATIVE,
+        "heartbeat.interval.ms": "100",
+    },
+    MODERN: {"group.protocol": "consumer"},
+}
+
+
+@dataclass
+class Fleet:
+    """Java's consumers, told what to do; each order is waited for."""
+
+    servers: str
+    process: subprocess.Popen[str]
+    members: dict[str, list[str]] = field(default_factory=lambda: {CLASSIC: [], MODERN: []})
+    thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+
+    def joins(self, name: str) -> None:
+        """One more in each group."""
+        for group, members in self.members.items():
+            settings = {
+                "bootstrap.servers": self.servers,
+                "group.id": group,
+                "topics": "orders",
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": "50",
+                **OPTIONS[group],
+            }
+            pairs = (f"{key}={value}" for key, value in settings.items())
+            self._tell("start", f"{group}-{name}", *pairs)
+            members.append(f"{group}-{name}")
+        self._settle()
+
+    def leaves(self, name: str) -> None:
+        for group, members in self.members.items():
+            self._tell("close", f"{group}-{name}")
+            members.remove(f"{group}-{name}")
+        self._settle()
+
+    def _tell(self, *words: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(" ".join(words) + "\n")
+        self.process.stdin.flush()
+
+    def _settle(self) -> None:
+        """Until all members have what they shall have; it is not asked in the loop of polls."""
+        cluster = Cluster(settings={"bootstrap.servers": self.servers})
+        while not self.thread.submit(asked, cluster, self._is_settled).result(60):
+            pass
+
+    async def _is_settled(self, client: Client) -> bool:
+        admin = Admin(client, 30)
+        seen = [await admin.look(group) for group in self.members]
+        return all(
+            _has_settled(each, names)
+            for each, names in zip(seen, self.members.values(), strict=True)
+        )
+
+
+def _has_settled(group: Overview | None, names: Sequence[str]) -> bool:
+    if group is None or group.state != ("Stable" if names else "Empty"):
+        return False
+    members = group.members or ()
+    given = sum(len(each.assigned) for each in members)
+    return (
+        sorted(each.client_id for each in members) == sorted(names)
+        and given == (PARTITIONS if names else 0)
+        and not any(each.target for each in members)
+        # a cooperative member joins once more when it has given something up
+        and all(len(each.assigned) for each in members)
+    )
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What polling saw, and what the broker has written."""
+
+    polled: Polled
+    times: list[int]
+    data: Path
+
+    def sampled(self, group: str) -> tuple[list[Generation], list[Ownership]]:
+        rows = parquet.read_table(path(Path(self.polled.folder), SAMPLES))
+        samples: list[Sample] = list(read_samples(rows.combine_chunks().to_batches()))
+        reading = SampleReading(group)
+        mine = sorted((one for one in samples if one.group == group), key=lambda one: one.at)
+        return list(reading.generations(mine)), reading.rest()
+
+    def journal(self, group: str) -> Timeline:
+        return read(group, list(entries(self.data, group)), self._names())
+
+    def _names(self) -> dict[bytes, str]:
+        rows = parquet.read_table(path(Path(self.polled.folder), COMMITS)).to_pylist()
+        return {row["topic_id"]: row["topic"] for row in rows}
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("polled")
+    try:
+        broker = Broker(folder, SETTINGS)
+        command = launcher.command("GroupFleet", heap="128m")
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    try:
+        servers = f"127.0.0.1:{broker.port}"
+        with Connection(broker.port) as admin:
+            create_topics(admin, {"orders": PARTITIONS})
+            await_coordinator(admin)
+        produce(servers)
+        with running(command, servers) as fleet:
+            fleet.joins("a")
+            script = Script(
+                partial(fleet.joins, "b"),
+                partial(fleet.leaves, "a"),
+                partial(fleet.leaves, "b"),
+            )
+            polled = poll(servers, Poll(every=0.05), folder / "seen", script)
+        yield Watched(polled, script.times, folder / "data")
+    finally:
+        broker.stop()
+
+
+@contextmanager
+def running(command: list[str], servers: str) -> Iterator[Fleet]:
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=pipe, stdout=nowhere, text=True) as process:
+        try:
+            yield Fleet(servers, process)
+        finally:
+            process.kill()
+
+
+def produce(servers: str) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(40):
+        producer.produce("orders", str(number), partition=number % PARTITIONS)
+    producer.flush(30)
+
+
+GROUPS = pytest.mark.parametrize("group", [CLASSIC, MODERN])
+
+
+@GROUPS
+def test_owners_at_the_times_of_samples(watched: Watched, group: str) -> None:
+    _, owned = watched.sampled(group)
+    truth = watched.journal(group).ownership
+    for time in watched.times:
+        assert owners(owned, time) == owners(truth, time)
+    assert len(owners(truth, watched.times[0])) == PARTITIONS
+
+
+@GROUPS
+def test_rebalances_that_were_seen_are_in_the_journal(watched: Watched, group: str) -> None:
+    made, _ = watched.sampled(group)
+    assert made[0].mark is Mark.FOUND
+    taken = steps(made)
+    assert [len(step.after.members) for step in taken] == [2, 1, 0]
+    truth = watched.journal(group).generations
+    for one in made:
+        same = [
+            each
+            for each in truth
+            if _content(each) == _content(one) and (one.not_before or 0) <= each.at <= one.at
+        ]
+        assert same
+        if one.kind is Kind.CONSUMER:
+            assert one.generation in {each.generation for each in same}
+
+
+def _content(generation: Generation) -> list[tuple[object, ...]]:
+    return [
+        (
+            each.member_id,
+            each.client_id,
+            each.client_host,
+            each.topics,
+            {topic: numbers for topic, numbers in each.assigned.items() if numbers},
+            each.library,
+        )
+        for each in generation.members
+    ]
+
+
+@GROUPS
+def test_offsets_are_those_that_were_committed(watched: Watched, group: str) -> None:
+    rows = parquet.read_table(path(Path(watched.polled.folder), COMMITS)).to_pylist()
+    last = {row["partition"]: row["offset"] for row in rows if row["group"] == group}
+    assert last == dict.fromkeys(range(PARTITIONS), 10)

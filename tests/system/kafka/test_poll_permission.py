@@ -1,0 +1,92 @@
+"""Polling a real Kafka with ACLs: what is not allowed is said, and the rest is seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from rota.cli.main import main
+from rota.client.cluster import Client
+from rota.pipeline.cluster import Cluster, asked
+from rota.pipeline.survey import Survey, Surveyor
+from tests.support.cluster import PASSWORD, USER
+from tests.support.waiting import until
+from tests.system.kafka.test_groups_command import guarded
+
+__all__ = ["guarded"]
+
+pytest.importorskip("pyspark")
+WAIT = 90
+"""Seconds: the broker makes its journal for the first commit."""
+SETTINGS = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    f'username="{USER}" password="{PASSWORD}";',
+}
+
+
+def surveyed(servers: str) -> Survey:
+    async def ask(client: Client) -> Survey:
+        return await Surveyor(client, (), 30).survey()
+
+    return asked(Cluster(settings={"bootstrap.servers": servers, **SETTINGS}), ask)
+
+
+@pytest.mark.nightly
+def test_what_is_not_allowed_is_named(
+    guarded: tuple[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    servers, own = guarded
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic("orders", 1)])["orders"].result(30)
+    until("it is known", lambda: "orders" in admin.list_topics(timeout=30).topics)
+    offsets = confluent_kafka.ConsumerGroupTopicPartitions(
+        "billing", [confluent_kafka.TopicPartition("orders", 0, 0)]
+    )
+
+    def is_committed() -> bool:
+        told = admin.alter_consumer_group_offsets([offsets])["billing"].result(WAIT)
+        return all(each.error is None for each in told.topic_partitions)
+
+    until("it is committed", is_committed)
+    login = tmp_path / "client.properties"
+    login.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
+
+    def refused(*words: str) -> str:
+        where = ("--bootstrap-servers", own, "--command-config", str(login))
+        out = ("--out", str(tmp_path / "out"))
+        assert main(["run", *where, *out, "--poll", "--for", "1s", *words]) == 3
+        return capsys.readouterr().err.splitlines()[-1]
+
+    def allow(kind: ResourceType, name: str) -> None:
+        binding = AclBinding(
+            *(kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*"),
+            AclOperation.DESCRIBE,
+            AclPermissionType.ALLOW,
+        )
+        admin.create_acls([binding])[binding].result(30)
+
+    assert "no group may be looked at. To ask for groups a user needs Describe" in refused()
+    assert "group 'billing' may not be looked at" in refused("--group", "billing")
+    allow(ResourceType.GROUP, "billing")
+    until("it is allowed", lambda: set(surveyed(own).look.groups) == {"billing"})
+    assert surveyed(own).look.offsets == {
+        "billing": {}
+    }  # the broker leaves out what is not allowed
+    allow(ResourceType.TOPIC, "orders")
+    until("it is allowed", lambda: bool(surveyed(own).look.offsets["billing"]))
+    assert list(surveyed(own).ends.values()) == [(0, 0)]

@@ -1,0 +1,249 @@
+"""Rota and a real Kafka 4.3.1 take over each other's data folders, and serve what was in them."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+import rota
+from rota.formats.batch import Codec, Record, encode
+from rota.wire.message import NO_ID
+from tests.support.differential_side import Side
+from tests.support.java import broker as java
+from tests.support.java.launcher import Unavailable
+from tests.system.kafka.differential.admin import make, topic
+from tests.system.kafka.differential.data import NOW, batch, quietly
+from tests.system.kafka.differential.group import PROTOCOL, _join, _sync
+from tests.system.kafka.differential.mask import masked, split_whole
+
+SETTINGS = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "2"}
+EVERY = {"segment.bytes": "1048576"}
+
+
+@contextlib.contextmanager
+def kafka(folder: Path, taken: Path | None = None) -> Iterator[tuple[java.Broker, Side]]:
+    try:
+        running = java.Broker(folder, SETTINGS, taken=taken)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    side = Side("kafka", running.port, masked)
+    try:
+        with side.section(""):
+            yield running, side
+    finally:
+        running.stop()
+
+
+@contextlib.contextmanager
+def ours(folder: Path, *, adopt: bool = False) -> Iterator[Side]:
+    with rota.Broker(folder, config=SETTINGS, adopt=adopt) as running:
+        side = Side("rota", int(running.bootstrap_servers.rpartition(":")[2]), masked)
+        with side.section(""):
+            yield side
+
+
+def fill(side: Side) -> None:
+    """Records of every codec in several segments, a compacted topic, a producer, groups."""
+    make(
+        side,
+        topic("many", 3, configs=EVERY),
+        topic("compacted", configs={"cleanup.policy": "compact"}),
+        topic("empty"),
+        topic("cut"),
+    )
+    for number in range(120):
+        codec = list(Codec)[number % len(Codec)]
+        value = bytes(number % 251 for _ in range(30_000))
+        quietly(side, "many", number % 3, batch(value, b"second", at=NOW + number, codec=codec))
+    for number in range(10):
+        quietly(side, "compacted", 0, batch(b"%d" % number, key=b"%d" % (number % 3)))
+        quietly(side, "cut", 0, batch(b"a", b"b"))
+    delete = [{"name": "cut", "partitions": [{"partition_index": 0, "offset": 7}]}]
+    side.quiet("DeleteRecords", 1, topics=delete, timeout_ms=5_000)
+    for sequence in range(3):
+        quietly(side, "empty", 0, numbered(sequence))
+    side.eventually(lambda: side.quiet("FindCoordinator", 0, key="g").error_code == 0, "a journal")
+    side.eventually(lambda: commit(side, "g", 1) == 0, "a commit")
+    commit(side, "g", 41)
+    commit(side, "other", 7)
+    stable_group(side)
+
+
+def numbered(sequence: int) -> bytes:
+    records = [Record(0, NOW, b"k", b"%d" % sequence)]
+    return encode(records, producer_id=77, producer_epoch=0, base_sequence=sequence)
+
+
+def commit(side: Side, group: str, offset: int) -> int:
+    partition = {"partition_index": 1, "committed_offset": offset, "committed_metadata": "note"}
+    answer = side.quiet(
+        "OffsetCommit",
+        5,
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[{"name": "many", "partitions": [partition]}],
+    )
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+def stable_group(side: Side) -> None:
+    assert PROTOCOL["name"] == "range"
+    given = side.quiet("JoinGroup", 5, **_join(5, "team", static="s", session=1_800_000))
+    member = given.member_id
+    side.quiet("SyncGroup", 3, **_sync(3, "team", 1, member, static="s", assigned=[member]))
+
+
+def transact(side: Side) -> None:
+    """Transactions that end well and badly, one after another and one within another."""
+    make(side, topic("paid", 2))
+    address = {"bootstrap.servers": f"127.0.0.1:{side.port}", "linger.ms": 0}
+    first, second = (Producer({**address, "transactional.id": name}) for name in "ab")
+    for producer in (first, second):
+        producer.init_transactions()
+    for number in range(6):
+        for producer in (first, second):
+            producer.begin_transaction()
+            producer.produce("paid", key=b"k", value=b"%d" % number, partition=number % 2)
+            producer.flush()
+        for producer, good in ((second, number % 3 == 0), (first, number % 2 == 0)):
+            producer.commit_transaction() if good else producer.abort_transaction()
+
+
+def fetched(side: Side, name: str, partition: int, offset: int, isolation: int = 0) -> Any:
+    asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+    answer = side.quiet(
+        "Fetch",
+        11,
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 24,
+        isolation_level=isolation,
+        session_id=0,
+        session_epoch=-1,
+        topics=[{"topic": name, "partitions": [asked]}],
+        forgotten_topics_data=[],
+    )
+    (got,) = answer.responses[0].partitions
+    assert got.error_code == 0, got
+    return got
+
+
+def aborted(side: Side, name: str, partition: int, start: int) -> tuple[int, Any]:
+    """Up to where transactions have ended, and which of them badly."""
+    got = fetched(side, name, partition, start, isolation=1)
+    listed = [(each.producer_id, each.first_offset) for each in got.aborted_transactions or ()]
+    return got.last_stable_offset, sorted(listed)
+
+
+def records(side: Side, name: str, partition: int, start: int) -> list[tuple[int, bytes]]:
+    """All batches, with their offsets."""
+    found: list[tuple[int, bytes]] = []
+    offset = start
+    while True:
+        got = fetched(side, name, partition, offset)
+        whole = list(split_whole(bytes(got.records or b"")))
+        if not whole:
+            return found
+        # the leader's epoch is no part of what a producer sent
+        found += [(int.from_bytes(each[:8], "big"), each[16:]) for each in whole]
+        last = whole[-1]
+        offset = int.from_bytes(last[:8], "big") + int.from_bytes(last[23:27], "big") + 1
+
+
+def content(side: Side) -> dict[str, Any]:
+    """All that two brokers on the same folder must agree on."""
+    seen: dict[str, Any] = {}
+    answer = side.quiet("Metadata", 12, topics=None, allow_auto_topic_creation=False)
+    for each in answer.topics:
+        seen[each.name] = (str(each.topic_id or NO_ID), len(each.partitions))
+        for number in range(len(each.partitions)):
+            begin, end = (bound(side, each.name, number, special) for special in (-2, -1))
+            seen[f"{each.name}-{number}"] = (begin, end, records(side, each.name, number, begin))
+            seen[f"aborted {each.name}-{number}"] = aborted(side, each.name, number, begin)
+    for group in ("g", "other"):
+        fetched = side.quiet("OffsetFetch", 7, group_id=group, topics=None, require_stable=False)
+        seen[group] = [
+            (each.name, at.partition_index, at.committed_offset, at.metadata)
+            for each in fetched.topics
+            for at in each.partitions
+        ]
+    (team,) = side.quiet("DescribeGroups", 5, groups=["team"]).groups
+    seen["team"] = (
+        team.group_state,
+        [(m.member_id, m.group_instance_id, bytes(m.member_assignment)) for m in team.members],
+    )
+    return seen
+
+
+def bound(side: Side, name: str, partition: int, special: int) -> int:
+    def ask() -> Any:
+        listed = [{"partition_index": partition, "timestamp": special}]
+        topics = [{"name": name, "partitions": listed}]
+        return side.quiet("ListOffsets", 1, replica_id=-1, topics=topics).topics[0].partitions[0]
+
+    side.eventually(lambda: ask().error_code == 0, f"{name}-{partition} to be served")
+    return int(ask().offset)
+
+
+def settled(side: Side) -> None:
+    """The coordinator has read its journal."""
+
+    def ready() -> bool:
+        return all(
+            side.quiet("DescribeGroups", 5, groups=[group]).groups[0].error_code == 0
+            for group in ("g", "other", "team")
+        )
+
+    side.eventually(ready, "groups to be loaded")
+
+
+def go_on(side: Side) -> None:
+    """A producer that was known goes on, and what it sends again is not stored twice."""
+    before = bound(side, "empty", 0, -1)
+    quietly(side, "empty", 0, numbered(2))
+    assert bound(side, "empty", 0, -1) == before
+    quietly(side, "empty", 0, numbered(3))
+    assert bound(side, "empty", 0, -1) == before + 1
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_a_real_kafka_serves_what_rota_wrote(tmp_path: Path, clean: bool) -> None:
+    data, killed = tmp_path / "rota", tmp_path / "killed"
+    with ours(data) as side:
+        fill(side)
+        wanted = content(side)
+        if not clean:
+            shutil.copytree(data, killed)
+    folder = tmp_path / "kafka"
+    folder.mkdir()
+    with kafka(folder, data if clean else killed) as (_, side):
+        settled(side)
+        assert content(side) == wanted
+        go_on(side)
+
+
+def test_rota_serves_what_a_real_kafka_wrote(tmp_path: Path) -> None:
+    with kafka(tmp_path) as (running, side):
+        fill(side)
+        transact(side)
+        wanted = content(side)
+        running.shut_down()
+        # Kafka takes its lock away some time after it has marked the folder as clean
+        leave = shutil.ignore_patterns(".lock")
+        shutil.copytree(tmp_path / "data", tmp_path / "taken", ignore=leave)
+    assert wanted["aborted paid-0"][1]
+    assert wanted["aborted paid-1"][1]
+    with ours(tmp_path / "taken", adopt=True) as side:
+        assert content(side) == wanted
+        go_on(side)
+        wanted = content(side)
+    with ours(tmp_path / "taken") as side:
+        assert content(side) == wanted

@@ -1,0 +1,245 @@
+"""Messages against Kafka's own classes: equal bytes, equal fields, in every API and version."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import random
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from rota.errors import FormatError
+from rota.wire.api import Api
+from rota.wire.message import (
+    Head,
+    read_head,
+    read_request,
+    read_response,
+    write_request,
+    write_response,
+)
+from rota.wire.record import Record
+from rota.wire.schema import Field
+from tests.support.java import launcher
+from tests.support.wire_messages import classes, every_version, some_message
+
+CASES = 12
+"""Messages of each API and version, and of each direction."""
+
+
+@dataclass(frozen=True)
+class Case:
+    api: Api
+    version: int
+    kind: str
+    message: Any
+    frame: bytes
+    """Without its length."""
+
+    def question(self, seed: int = 0, frame: bytes | None = None) -> str:
+        data = self.frame if frame is None else frame
+        return f"{self.kind} {self.api} {self.version} {seed} {data.hex()}"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.api.name} v{self.version}: {self.message}"
+
+
+CLIENT_IDS = ("client", "", None, "zoë")
+
+
+@functools.cache
+def cases(seed: int = 7) -> list[Case]:
+    rng = random.Random(seed)
+    found: list[Case] = []
+    for api, version in every_version():
+        request, response = classes(api)
+        for number in range(CASES):
+            correlation = rng.randrange(-(2**31), 2**31)
+            head = Head(api, version, correlation, CLIENT_IDS[number % len(CLIENT_IDS)], 0)
+            asked = some_message(request, version, rng)
+            frame = bytes(write_request(head, asked))
+            found.append(Case(api, version, "request", asked, checked(frame)))
+            said = some_message(response, version, rng)
+            frame = bytes(write_response(api, version, correlation, said))
+            found.append(Case(api, version, "response", said, checked(frame)))
+    return found
+
+
+def checked(frame: bytes) -> bytes:
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    return frame[4:]
+
+
+def ask(questions: Sequence[str]) -> list[list[str]]:
+    try:
+        command = launcher.command("WireOracle")
+    except launcher.Unavailable as reason:
+        pytest.skip(str(reason))
+    done = subprocess.run(
+        command, input="\n".join(questions), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answers = [line.split(" ") for line in done.stdout.splitlines()]
+    assert len(answers) == len(questions)
+    return answers
+
+
+def read(case: Case, frame: bytes) -> tuple[dict[str, Any], Any]:
+    """Header and body as we read them; the header with Java's names."""
+    if case.kind == "response":
+        correlation, found = read_response(case.api, case.version, frame)
+        return {"correlation_id": correlation}, found
+    head = read_head(frame)
+    found = read_request(Api(head.api), head.version, frame, head.size)
+    return {
+        "request_api_key": head.api,
+        "request_api_version": head.version,
+        "correlation_id": head.correlation,
+        "client_id": head.client_id,
+    }, found
+
+
+def written(case: Case, header: dict[str, Any], message: Any) -> bytes:
+    if case.kind == "response":
+        frame = write_response(case.api, case.version, header["correlation_id"], message)
+    else:
+        head = Head(case.api, case.version, header["correlation_id"], header["client_id"], 0)
+        frame = write_request(head, message)
+    return checked(bytes(frame))
+
+
+# What Java says of a message, and what it should say
+
+
+def java(text: str) -> Any:
+    return snake(json.loads(bytes.fromhex(text)))
+
+
+def snake(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {re.sub("(?=[A-Z])", "_", k).lower(): snake(v) for k, v in found.items()}
+    return [snake(each) for each in found] if isinstance(found, list) else found
+
+
+def fields(record: Record, version: int) -> dict[str, Any]:
+    found = {}
+    for field in record.STRUCT.fields:
+        value = getattr(record, field.name)
+        if field.is_tagged(version) and is_default(field, value):
+            continue
+        if field.kind == "records" and value is not None:
+            found["records_size_in_bytes"] = len(value)
+        elif version in field.versions:
+            found[field.name] = value_shown(field, value, version)
+    return found
+
+
+def is_default(field: Field, value: Any) -> bool:
+    return bool(value == field.default or (isinstance(value, Record) and value == type(value)()))
+
+
+def value_shown(field: Field, value: Any, version: int) -> Any:
+    if isinstance(value, list):
+        return [value_shown(field, each, version) for each in value]
+    if isinstance(value, Record):
+        return fields(value, version)
+    if field.kind == "uuid":
+        return base64.urlsafe_b64encode(value).decode().rstrip("=")
+    if isinstance(value, bytes | memoryview):
+        return base64.b64encode(value).decode()
+    return value
+
+
+def equal_both_ways(asked: list[Case]) -> None:
+    answers = ask([case.question() for case in asked])
+    for case, answer in zip(asked, answers, strict=True):
+        assert answer[0] != "error", f"{answer}: {case}"
+        frame, left, head, body = answer
+        assert frame == case.frame.hex(), case
+        assert left == "0", case
+        assert java(body) == fields(case.message, case.version), case
+        header, found = read(case, bytes.fromhex(frame))
+        assert header == java(head), case
+        assert fields(found, case.version) == fields(case.message, case.version), case
+        assert written(case, header, found) == case.frame, case
+
+
+def test_java_reads_what_we_write_and_writes_what_we_read() -> None:
+    equal_both_ways(cases())
+
+
+def skipped_tags(asked: list[Case]) -> None:
+    answers = ask([case.question(seed=number + 1) for number, case in enumerate(asked)])
+    tagged = 0
+    for case, (frame, *_) in zip(asked, answers, strict=True):
+        header, found = read(case, bytes.fromhex(frame))
+        assert written(case, header, found) == case.frame, case
+        tagged += frame != case.frame.hex()
+    assert tagged > len(asked) / 4
+
+
+def test_tagged_fields_of_a_later_kafka_are_skipped() -> None:
+    skipped_tags(cases())
+
+
+def judged_alike(asked: list[Case], seed: int) -> None:
+    """Bytes changed at random. What Java refuses is refused; what it takes is understood alike.
+
+    Java is not asked about bytes that it does not use up, or would write otherwise (a varint in
+    more bytes than needed, a null of -5, a tag of another size than it says): we are stricter.
+    """
+    rng = random.Random(seed)
+    changed = [(case, mutated(case.frame, rng)) for case in asked for _ in range(4)]
+    answers = ask([case.question(frame=frame) for case, frame in changed])
+    refused = taken = 0
+    for (case, frame), answer in zip(changed, answers, strict=True):
+        if answer[0] == "error":
+            refused += 1
+            with pytest.raises(FormatError):
+                read(case, frame)
+        elif answer[:2] == [frame.hex(), "0"]:
+            taken += 1
+            header, found = read(case, frame)
+            assert header == java(answer[2]), case
+            assert fields(found, case.version) == java(answer[3]), (case, frame.hex())
+    assert refused > len(changed) / 20
+    assert taken > len(changed) / 20
+
+
+def test_changed_bytes_are_judged_as_java_judges_them() -> None:
+    judged_alike(cases(), 11)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_many_more(seed: int) -> None:
+    asked = cases(seed)
+    equal_both_ways(asked)
+    skipped_tags(asked)
+    judged_alike(asked, seed)
+
+
+def mutated(frame: bytes, rng: random.Random) -> bytes:
+    """A body with some bytes changed, cut or doubled; the header stays whole."""
+    start = min(len(frame), 20)
+    found = bytearray(frame)
+    for _ in range(rng.choice((1, 1, 2))):
+        if len(found) <= start:
+            break
+        at = rng.randrange(start, len(found))
+        match rng.randrange(4):
+            case 0:
+                found[at] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF))
+            case 1:
+                found[at] ^= 1 << rng.randrange(8)
+            case 2:
+                del found[at : at + rng.choice((1, 2, 4, 100))]
+            case _:
+                found[at:at] = found[at : at + rng.choice((1, 2, 4, 100))]
+    return bytes(found)

@@ -1,0 +1,183 @@
+"""What is published: a wheel and an sdist with what belongs in them, and a wheel that works alone.
+
+Installing it asks pip for what Rota depends on, so those tests are skipped where there is no
+package index; and ``rota run --demo`` in an empty environment is for the nightly run.
+"""
+
+from __future__ import annotations
+
+import email
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+import rota
+from tests.support.paths import ROOT
+
+NAME = f"rota-{rota.__version__}"
+INFO = f"{NAME}.dist-info"
+DATA = {".json", ".html", ".css", ".js"}
+"""Of files beside modules that Rota reads while it runs."""
+PAGES = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "NOTICE", "Makefile"}
+FOLDERS = {"src", "tests", "bench", "docs", "examples"}
+OWN = {"pyproject.toml", "PKG-INFO", ".gitignore"}
+"""What hatchling puts into every sdist."""
+REFUSED = {".venv", "__pycache__", ".java", ".go", ".clients", ".hypothesis", "rota-demo", "dist"}
+
+
+def built(source: Path, out: Path, *kinds: str) -> None:
+    """As ``make dist`` does, with the hatchling of this environment."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), *kinds]
+    subprocess.run([*command, str(source)], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist of this folder, and the wheel of this folder."""
+    out = tmp_path_factory.mktemp("dist")
+    built(ROOT, out, "--sdist", "--wheel")
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    return dist / f"{NAME}-py3-none-any.whl"
+
+
+@pytest.fixture(scope="module")
+def sdist(dist: Path) -> Path:
+    return dist / f"{NAME}.tar.gz"
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def source_files(*suffixes: str) -> set[str]:
+    found = (path for path in (ROOT / "src").rglob("*") if path.suffix in suffixes)
+    return {path.relative_to(ROOT / "src").as_posix() for path in found}
+
+
+def test_the_dist_has_a_wheel_and_an_sdist(dist: Path, wheel: Path, sdist: Path) -> None:
+    assert sorted(dist.iterdir()) == sorted([wheel, sdist])
+
+
+def test_the_wheel_has_the_package_its_data_and_nothing_else(wheel: Path) -> None:
+    found = set(contents(wheel))
+    about = {"METADATA", "WHEEL", "RECORD", "entry_points.txt"}
+    about |= {"licenses/LICENSE", "licenses/NOTICE"}
+    assert found == (
+        source_files(".py", *DATA) | {"rota/py.typed"} | {f"{INFO}/{name}" for name in about}
+    )
+
+
+def test_the_wheel_says_what_it_is(wheel: Path) -> None:
+    told = email.message_from_bytes(contents(wheel)[f"{INFO}/METADATA"])
+    assert (told["Name"], told["Version"]) == ("rota", rota.__version__)
+    assert told["License-Expression"] == "Apache-2.0"
+    assert told.get_all("License-File") == ["LICENSE", "NOTICE"]
+    assert told["Requires-Python"] == ">=3.11"
+    needed = [line for line in told.get_all("Requires-Dist", []) if "extra ==" not in line]
+    assert [line.split("<")[0] for line in needed] == ["numpy", "rich"]
+
+
+def test_extras_are_those_that_the_readme_tells_of(wheel: Path) -> None:
+    told = email.message_from_bytes(contents(wheel)[f"{INFO}/METADATA"])
+    rows = (ROOT / "README.md").read_text(encoding="utf-8").split("| extra | for |")[1]
+    cells = [row.split("|")[1] for row in rows.split("\n\n")[0].splitlines()[2:]]
+    named = {name.strip(" `") for cell in cells for name in cell.split(",")} - {"(none)"}
+    assert set(told.get_all("Provides-Extra", [])) == named | {"dev"}
+
+
+def test_the_sdist_has_sources_tests_and_pages_and_nothing_else(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        found = [PurePosixPath(name).relative_to(NAME) for name in archive.getnames()]
+    assert {path.parts[0] for path in found} == FOLDERS | PAGES | OWN
+    assert not [path for path in found if REFUSED & set(path.parts)]
+    assert {f"src/{name}" for name in source_files(".py", *DATA)} <= {str(path) for path in found}
+
+
+def test_the_wheel_of_the_sdist_is_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    built(tmp_path / NAME, tmp_path / "again", "--wheel")
+    assert contents(tmp_path / "again" / wheel.name) == contents(wheel)
+
+
+class Empty:
+    """An environment with nothing in it but what the wheel brings."""
+
+    def __init__(self, folder: Path) -> None:
+        venv.create(folder, with_pip=True)
+        self.folder = folder
+        self.bin = folder / ("Scripts" if os.name == "nt" else "bin")
+
+    def install(self, what: str) -> None:
+        pip = [str(self.bin / "python"), "-m", "pip", "install", "--quiet", what]
+        done = subprocess.run(pip, capture_output=True, text=True, check=False)
+        if "No matching distribution" in done.stderr or "ConnectionError" in done.stderr:
+            pytest.skip(f"no package index to install from: {done.stderr.splitlines()[-1]}")
+        assert done.returncode == 0, done.stderr
+
+    def run(self, *command: str) -> str:
+        """What it prints, run away from the sources, which must not be found."""
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run(
+            [self.bin / command[0], *command[1:]],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.folder,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Empty:
+    empty = Empty(tmp_path_factory.mktemp("alone"))
+    empty.install(str(wheel))
+    return empty
+
+
+def test_the_wheel_alone_tells_its_version(alone: Empty) -> None:
+    assert alone.run("rota", "--version") == f"rota {rota.__version__}\n"
+
+
+def test_the_wheel_alone_plans(alone: Empty) -> None:
+    case = str(ROOT / "examples" / "orders.json")
+    told = alone.run("rota", "plan", case, "--remove", "billing-2", "--compare")
+    assert "best here: cooperative-sticky: loads 7, 0 moved, 0 stopped\n" in told
+
+
+def test_the_wheel_alone_simulates(alone: Empty) -> None:
+    told = alone.run("rota", "simulate", str(ROOT / "examples" / "crash.toml"), "--json")
+    assert told.startswith("{")
+
+
+def test_the_wheel_alone_says_what_a_command_lacks(alone: Empty) -> None:
+    line = [str(alone.bin / "rota"), "run", "--demo"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=alone.folder)
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'rota[spark]'" in done.stderr
+
+
+@pytest.mark.nightly
+def test_the_wheel_with_spark_runs_the_demo(
+    wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    empty = Empty(tmp_path_factory.mktemp("spark"))
+    empty.install(f"{wheel}[spark]")
+    told = empty.run("rota", "run", "--demo")
+    assert "DEMO" in told
+    assert (empty.folder / "rota-demo" / "gold" / "advice").is_dir()
+    assert (empty.folder / "rota-demo" / "report.html").is_file()

@@ -1,0 +1,104 @@
+"""``rota.BlockingConsumer`` and ``rota.Consumer`` against a broker in the same process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import rota
+from rota.broker.embedded import Broker
+from rota.errors import (
+    RotaError,
+)
+from rota.model.topic import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with rota.Broker(config={"group.min.session.timeout.ms": 100}) as one:
+        one.create_topic("t", 2)
+        yield one
+
+
+def settings(broker: Broker, **others: object) -> dict[str, object]:
+    named = {name.replace("_", "."): value for name, value in others.items()}
+    return {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        **named,
+    }
+
+
+@pytest.fixture
+def consumer(broker: Broker) -> Iterator[rota.BlockingConsumer]:
+    with rota.BlockingConsumer(settings(broker)) as one:
+        yield one
+
+
+def values(consumer: rota.BlockingConsumer, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    end = time.monotonic() + 60
+    while len(found) < count:
+        assert time.monotonic() < end
+        found += [record.value for record in consumer.poll(0.5)]
+    return found
+
+
+def test_a_fork_leaves_the_consumer_of_its_parent_alone(broker: Broker) -> None:
+    with rota.BlockingConsumer(settings(broker)) as consumer:
+        consumer.assign([T0])
+        consumer.poll(0.1)
+        child = os.fork()
+        if not child:  # what a child does at its end
+            try:
+                consumer.poll(0)
+            except RotaError:
+                consumer.close()
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        broker.produce("t", "still there", partition=0)
+        assert values(consumer, 1) == [b"still there"]
+
+
+FORGETFUL = """
+import gc, sys, threading, time
+import rota
+
+def forget():
+    consumer = rota.BlockingConsumer({"bootstrap.servers": sys.argv[1], "group.id": "g"})
+    consumer.subscribe("t")
+    while not consumer.assignment:
+        consumer.poll(0.1)
+    print(consumer)
+
+forget()
+gc.collect()
+end = time.monotonic() + 30
+while any(thread.name == "rota-g" for thread in threading.enumerate()):
+    assert time.monotonic() < end
+    time.sleep(0.02)
+"""
+
+
+def test_a_forgotten_consumer_is_told_of_and_leaves_no_thread(broker: Broker) -> None:
+    """In a process of its own, for its sockets are left to the collector, too."""
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", FORGETFUL, broker.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout == "<rota.BlockingConsumer of group 'g', 2 partitions>\n"
+    assert "ResourceWarning: unclosed consumer of group 'g', 2 partitions" in done.stderr
+    assert "of group 'g', 2 partitions was not closed: nothing more is committed" in done.stderr
+    assert "Traceback" not in done.stderr

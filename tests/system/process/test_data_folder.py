@@ -1,0 +1,55 @@
+"""The data folder: whose it is, how its last use ended, its catalogue and its checkpoints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rota.errors import Unreachable
+from rota.storage.folder import LOCK, Lock
+
+
+def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:
+    lock = Lock(tmp_path / "data")
+    used = rf"the folder .*data is in use by process {os.getpid()}$"
+    for _ in range(2):
+        with pytest.raises(Unreachable, match=used):
+            Lock(tmp_path / "data")
+    script = "import sys, pathlib, rota.storage.folder as f; f.Lock(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", script, str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert f"in use by process {os.getpid()}" in done.stderr
+    lock.release()
+    lock.release()
+    Lock(tmp_path / "data").release()
+
+
+POSIX_LOCK = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("held", flush=True)
+sys.stdin.read()
+"""
+"""What a Kafka does with the file, as Java's locks are POSIX's."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Java's locks are heeded on Linux only")
+def test_a_folder_that_a_kafka_has_is_in_use(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_bytes(b"")
+    command = [sys.executable, "-c", POSIX_LOCK, str(tmp_path / LOCK)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as kafka:
+        assert kafka.stdout is not None
+        assert kafka.stdout.readline() == b"held\n"
+        with pytest.raises(Unreachable, match="is in use by another process"):
+            Lock(tmp_path)
+        kafka.communicate()
+    lock = Lock(tmp_path)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert b"BlockingIOError" in done.stderr
+    lock.release()
+    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)

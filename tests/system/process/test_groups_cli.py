@@ -1,0 +1,125 @@
+"""``rota groups`` as an operator or a CI job runs it, against a broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rota
+from rota.cli.main import main
+from rota.model.topic import Partitions
+from tests.support.live_group import WAITING, Seat, commit, seat
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def broker() -> Iterator[rota.Broker]:
+    with rota.Broker(config=WAITING) as running:
+        running.create_topic("orders", 2)
+        running.create_topic("payments", 1)
+        yield running
+
+
+@pytest.fixture
+def groups(broker: rota.Broker, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        try:
+            code = main(["groups", *arguments, "--bootstrap-servers", broker.bootstrap_servers])
+        except SystemExit as stopped:
+            code = int(stopped.code or 0)
+        printed = capsys.readouterr()
+        return int(code), printed.out, printed.err
+
+    return run
+
+
+def read(run: Run, *arguments: str) -> Any:
+    code, out, err = run(*arguments, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def billing(broker: rota.Broker) -> list[str]:
+    """A group of two, one static, that has read a part of its records."""
+    for number in range(10):
+        broker.produce("orders", f"a{number}", partition=0)
+        broker.produce("orders", f"b{number}", partition=1)
+    commit(broker, "billing", {("orders", 0): 4, ("orders", 1): 10})
+    return seat(
+        broker,
+        "billing",
+        [
+            Seat(name="app", gets={"orders": [0]}, rack="r1"),
+            Seat(
+                name="app",
+                gets={"orders": [1]},
+                static_id="second",
+                owned=Partitions.of({"orders": [1]}),
+                generation=3,
+            ),
+        ],
+    )
+
+
+def test_what_a_client_needs_is_named(tmp_path: Path) -> None:
+    program = (
+        "import sys, importlib.util as u\n"
+        "found = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name == 'kafka' else found(name, *a)\n"
+        "from rota.cli.main import main\n"
+        "print(main(['groups', 'list', '--bootstrap-servers', 'x:1']))\n"
+        "print(sorted(m for m in sys.modules if m in {'asyncio', 'rota.wire.message'}))\n"
+        "main(['groups', '--help'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=os.environ
+    )
+    assert "needs kafka-python: pip install 'rota[consumer]'" in done.stderr
+    assert done.stdout.startswith("3\n[]\nusage: rota groups")
+
+
+def test_a_plan_of_a_file_needs_no_network() -> None:
+    program = (
+        "import sys\nfrom rota.cli.main import main\n"
+        "main(['plan', '--partitions', 't=2', '--members', '1', '--json'])\n"
+        "heavy = {'asyncio', 'kafka', 'ssl', 'rota.wire.message', 'rota.client.cluster'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "[]\n"
+
+
+def test_a_pipe_gets_no_colours(broker: rota.Broker) -> None:
+    billing(broker)
+    where = ("--bootstrap-servers", broker.bootstrap_servers)
+    command = [sys.executable, "-m", "rota", "groups", "describe", "billing", *where]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "\x1b" not in done.stdout
+    assert "second" in done.stdout
+    assert done.stderr == ""
+
+
+def test_control_c_ends_the_waiting() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "-m", "rota", "groups", "list", "--bootstrap-servers", where]
+        running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        connection, _ = silent.accept()
+        with connection:
+            connection.recv(1)  # it has asked, and waits
+            running.send_signal(signal.SIGINT)
+            _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert err == "rota: interrupted\n"

@@ -1,0 +1,42 @@
+"""Heartbeats that cannot change anything are left out, and nothing changes; no run differs from
+another of the same seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+from rota.sim.policy import Policy
+from rota.sim.scenario import read_scenario
+from rota.sim.script import Script
+from rota.sim.world import World
+from tests.pure.simulation.days import day
+
+
+def played(text: str, seed: int, *, skip: bool) -> World:
+    world = Script(read_scenario(text), Policy(), seed, skip=skip).run()
+    world.check_invariants()
+    return world
+
+
+def digest(seed: int) -> str:
+    trace = played(day(seed), seed, skip=True).trace
+    return hashlib.sha256("\n".join(map(repr, trace)).encode()).hexdigest()
+
+
+def test_the_same_seed_gives_the_same_trace_whatever_the_hash_seed() -> None:
+    code = "from tests.pure.simulation.test_skip import digest; print(*map(digest, range(4)))"
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("0", "1", "31337")
+    }
+    assert printed == {" ".join(map(digest, range(4))) + "\n"}

@@ -1,0 +1,30 @@
+"""A follower hears of queries in any order, and outlives the main thread."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+
+PROGRAM = """
+import threading, time
+from rota.spark.commit.exit import at_exit
+
+def query():
+    time.sleep(0.3)
+    print("the query has ended", flush=True)
+
+at_exit(lambda: print("the last is committed", flush=True))
+threading.Thread(target=query).start()
+"""
+
+
+def test_the_end_of_a_program_is_that_of_its_last_thread() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines() == ["the query has ended", "the last is committed"]

@@ -1,0 +1,48 @@
+"""What a task reads: the records of its ranges, each once, and how it ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+import rota
+from tests.support.spark_topic import (
+    T0,
+    close_kept,
+    offsets,
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    yield
+    close_kept()
+
+
+@pytest.fixture
+def broker() -> Iterator[rota.Broker]:
+    with rota.Broker() as running:
+        running.create_topic("t", 3)
+        yield running
+
+
+def fill(broker: rota.Broker, partition: int, count: int, *, size: int = 5, each: int = 1) -> None:
+    for _ in range(count // each):
+        broker.produce("t", *["x" * size] * each, partition=partition)
+
+
+def test_a_fork_has_links_of_its_own(broker: rota.Broker) -> None:
+    fill(broker, 0, 4)
+    servers = broker.bootstrap_servers
+    assert len(offsets(servers, (T0, 0, 4))) == 4
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if len(offsets(servers, (T0, 0, 4))) == 4 else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(offsets(servers, (T0, 0, 4))) == 4

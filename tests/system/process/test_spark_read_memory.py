@@ -1,0 +1,52 @@
+"""What a task takes of memory does not depend on what it reads."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rota.formats.batch import Codec, Record, encode
+from tests.support.spark_topic import NOW, broker_of
+
+STATUS = Path("/proc/self/status")
+MOST = 500
+"""MiB of a worker."""
+READER = """
+import sys
+import pyspark.sql
+from rota.model.topic import TopicPartition
+from rota.spark import option
+from rota.spark.plan import Range
+from rota.spark.reading.read import read
+
+servers, *ends = sys.argv[1:]
+given = {"kafka.bootstrap.servers": servers, "subscribe": "t", "includeHeaders": "true"}
+task = [Range(TopicPartition("t", number), 0, int(end)) for number, end in enumerate(ends)]
+count = sum(each.num_rows for each in read(tuple(task), option.read(given, streaming=False)))
+(peak,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(count, int(peak.split()[1]) // 1024)
+"""
+
+
+def repeated(records: list[Record], times: int) -> list[bytes]:
+    """Batches that pack well; only where they begin is another, which no checksum is about."""
+    one = encode(records, codec=Codec.ZSTD)
+    return [struct.pack(">q", number * len(records)) + one[8:] for number in range(times)]
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="this system does not tell")
+def test_large_batches_and_many_small_records(tmp_path: Path) -> None:
+    """64 MiB in a batch of 2 KiB, records of 1 MiB, and a million of 7 bytes."""
+    large = [Record(at, NOW, None, bytes(1 << 20)) for at in range(64)]
+    small = [Record(at, NOW, None, b"") for at in range(100_000)]
+    with broker_of(tmp_path, repeated(large, 3), repeated(small, 10)) as broker:
+        ends = ["192", "1000000"]
+        command = [sys.executable, "-c", READER, broker.bootstrap_servers, *ends]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    count, peak = map(int, done.stdout.split())
+    assert count == 1_000_192
+    assert peak < MOST

@@ -1,0 +1,49 @@
+"""One broker and one Spark for all of these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.clients.link import Driver
+from tests.support.java.broker import Broker
+from tests.support.java.launcher import Unavailable
+from tests.system.spark.beside.environment import worker
+from tests.system.spark.beside.shop import SETTINGS, Shop, stock
+from tests.system.spark.beside.stage import Beside
+
+
+@pytest.fixture(scope="session")
+def driver() -> Iterator[Driver]:
+    """A process with both sources."""
+    try:
+        started = worker()
+    except Unavailable as reason:
+        pytest.skip(f"Spark's own Kafka source cannot be had: {reason}")
+    yield started
+    started.kill()
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory: pytest.TempPathFactory, driver: Driver) -> Iterator[Shop]:
+    """A broker with something of everything; it is filled while Spark starts."""
+    folder = tmp_path_factory.mktemp("beside-broker")
+    try:
+        running = Broker(folder, SETTINGS)
+    except Unavailable as reason:
+        pytest.skip(f"no real Kafka: {reason}")
+    opened = Shop(running, folder)
+    stock(opened)
+    yield opened
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def beside(
+    shop: Shop, driver: Driver, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Beside]:
+    """Both sources, to be asked the same."""
+    asked = Beside(driver, shop.servers, tmp_path_factory.mktemp("checkpoints"))
+    yield asked
+    asked.close()

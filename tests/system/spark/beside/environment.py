@@ -1,0 +1,65 @@
+"""A PySpark of the version that Spark's own Kafka source exists for, and that source's jars.
+
+Made once: the Python environment in ``.clients/``, the jars in ``.java/``. Where they cannot be
+had, :class:`Unavailable` says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from tests.support.clients.link import Driver
+from tests.support.paths import ROOT
+from tests.support.java.launcher import CACHE, HERE, Unavailable, fetch, require
+
+PYSPARK = "4.2.0"
+LIBS = CACHE / "spark-kafka"
+FOLDER = ROOT / ".clients" / f"pyspark-{PYSPARK}-{sys.version_info[0]}.{sys.version_info[1]}"
+WORKER = "tests.system.spark.beside.worker"
+
+
+def needed() -> list[str]:
+    """What ``rota[spark]`` needs, with the one PySpark of these tests."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+    others = [each for each in wanted if re.split(r"[^\w-]", each)[0] != "pyspark"]
+    return [f"pyspark=={PYSPARK}", *others]
+
+
+@functools.cache
+def python() -> Path:
+    """The Python that has all of it, and nothing else."""
+    program = FOLDER / "bin" / "python"
+    stamp = FOLDER / "needed.txt"
+    wanted = "".join(f"{each}\n" for each in needed())
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True, capture_output=True)
+        install = [str(program), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        done = subprocess.run([*install, *needed()], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Unavailable(f"pip could not fetch PySpark {PYSPARK}: {done.stderr[-300:]}")
+        stamp.write_text(wanted, encoding="utf-8")
+    return program
+
+
+@functools.cache
+def jars() -> list[Path]:
+    """Of Spark's own source."""
+    require("java", "mvn")
+    fetch(HERE / "spark-kafka-pom.xml", LIBS)
+    return sorted(LIBS.glob("*.jar"))
+
+
+def worker() -> Driver:
+    """A process with a Spark that knows both sources."""
+    own = ",".join(map(str, jars()))
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    return Driver([str(python()), "-m", WORKER, own], path)

@@ -1,0 +1,39 @@
+"""One Spark session for all of these tests, and the recorded run's tables, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+from rota.pipeline.session import session
+from tests.system.spark.played import Ran, recorded_segments, run_recorded
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    with session("local[2]") as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def segments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recorded broker's folders of the journal."""
+    return recorded_segments(tmp_path_factory.mktemp("kafka-logs"))
+
+
+@pytest.fixture(scope="session")
+def logged(spark: SparkSession, segments: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The recorded run with the broker's log and samples of ends."""
+    return run_recorded(spark, segments, tmp_path_factory.mktemp("logged"), log=True, ends=True)
+
+
+@pytest.fixture(scope="session")
+def unlogged(spark: SparkSession, segments: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The same out of the journal alone."""
+    return run_recorded(spark, segments, tmp_path_factory.mktemp("unlogged"))

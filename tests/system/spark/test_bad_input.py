@@ -1,0 +1,368 @@
+"""Journals, logs and samples as nobody wants them: what can be read is read, the rest is counted.
+
+One run over a folder with all of them, a partition each: what is wrong with one harms no other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from rota.cli.main import Exit, main
+from rota.cli.summary import as_json, print_summary
+from rota.errors import Unreachable
+from rota.formats import journal
+from rota.model.entry import Entry, GroupForgotten, OffsetForgotten
+from rota.pipeline.evidence import Evidence
+from rota.pipeline.summary import Summary
+from rota.report import gold
+from rota.report.story import tell
+from rota.tables import EVIDENCE, TABLES, Table
+from tests.support.journal_folder import START, Raw, batch_of, commit, member, saved, write
+from tests.system.spark.played import ran
+
+LONGEST = 32_767
+"""Bytes of a string, in Kafka."""
+NAMES = [
+    "plain",
+    "",
+    'it\'s "quoted" `back` \\ %s {x}',
+    "line\nbreak\ttab\r",
+    "\x00nul\x1b[31m",
+    "עברית \u202eright to left",
+    "日本語🦊 e\u0301",
+    "<script>alert(1)</script>",
+    "x" * LONGEST,
+]
+"""Names that Kafka takes: any UTF-8."""
+
+OFFSET_KEY, OFFSET_VALUE = journal.encode(commit("undecodable"))
+GROUP_KEY, GROUP_VALUE = journal.encode(saved("undecodable", 1, member("a", 0)))
+assert OFFSET_VALUE is not None
+assert GROUP_VALUE is not None
+BAD_KEYS: list[Raw] = [
+    (None, b"no key"),
+    (b"", b"an empty key"),
+    (b"\x00", b"half a type"),
+    (OFFSET_KEY[:-1], OFFSET_VALUE),
+    (GROUP_KEY[:4], GROUP_VALUE),
+    (struct.pack(">hh", 2, 3) + b"\xff\xfe\xfd", GROUP_VALUE),  # no UTF-8
+    (struct.pack(">hh", 2, -5), GROUP_VALUE),
+]
+BAD_VALUES: list[Raw] = [
+    (OFFSET_KEY, b""),
+    (OFFSET_KEY, OFFSET_VALUE[:-3]),
+    (OFFSET_KEY, struct.pack(">h", 99) + OFFSET_VALUE[2:]),
+    (GROUP_KEY, b"\x00"),
+    (GROUP_KEY, GROUP_VALUE[:-1]),
+    (GROUP_KEY, GROUP_VALUE + b"more"),
+    (GROUP_KEY, struct.pack(">h", 99) + GROUP_VALUE[2:]),
+]
+STRANGE: list[Raw] = [
+    (struct.pack(">hh", 99, 1) + b"g", b"of a type that nobody knows"),
+    (struct.pack(">hh", 11, 1) + b"g", b"of a share group"),
+]
+BACK = [START + 60_000, START + 50_000, START, -1, START + 70_000, 1 << 62]
+"""Times of a clock that goes back, of none, and of one that has gone mad."""
+
+
+def fill(folder: Path) -> None:
+    write(folder, 0, *(batch_of(*named(name), offset=2 * n) for n, name in enumerate(NAMES)))
+    write(folder, 1, batch_of(*BAD_KEYS, *BAD_VALUES, *STRANGE, saved("still", 1, member("a", 0))))
+    odd = member("odd", 1, asked=b"\xff\xff garbage")
+    write(folder, 2, batch_of(saved("odd-member", 1, member("a", 0), odd)))
+    reborn: list[Entry] = [
+        saved("reborn", 1, member("a", 0)), saved("reborn", 2), commit("reborn"),
+        OffsetForgotten(group="reborn", topic="t", partition=0), GroupForgotten(group="reborn"),
+        saved("reborn", 1, member("b", 0)),
+    ]  # fmt: skip
+    write(folder, 3, batch_of(*reborn, at=[START + n for n in range(len(reborn))]))
+    clock = [saved("clock", n, member("a", n)) for n in range(1, len(BACK) + 1)]
+    write(folder, 4, batch_of(*clock, at=BACK))
+    crowd = [member(f"m{n:05}", n) for n in range(10_000)]
+    write(folder, 5, batch_of(saved("crowd", 7, *crowd)))
+    write(folder, 6, batch_of(saved("last", 2**31 - 1, member("a", 0))))
+    write(folder, 7, batch_of(replace(commit("long", 5), metadata="m" * LONGEST)))
+    damage(folder)
+
+
+def named(name: str) -> tuple[Entry, Entry]:
+    return saved(name, 1, member("a", 0)), commit(name, 42)
+
+
+def damage(folder: Path) -> None:
+    """Files that are cut, filled, flipped, empty or of something else."""
+    good = [batch_of(saved(f"kept-{n}", 1, member("a", 0)), offset=n) for n in range(4)]
+    flipped = bytearray(good[1])
+    flipped[-3] ^= 0x40
+    write(folder, 10, good[0], bytes(flipped), good[2])
+    write(folder, 11, good[0], good[3][:-10])
+    write(folder, 12, good[0], bytes(4096))
+    write(folder, 13, b"")
+    write(folder, 14, b"this is a text, not a log\n" * 50)
+    write(folder, 15, good[0], name="0" * 20 + ".log.deleted")
+    (folder / "__consumer_offsets-16").mkdir()
+    (folder / "__consumer_offsets-x").mkdir()
+    (folder / "clicks-0").mkdir()
+    (folder / "meta.properties").write_text("version=1\n")
+
+
+LOG = """\
+[2027-01-15 08:00:00,123] INFO [GroupCoordinator 1]: Preparing to rebalance group still in state \
+PreparingRebalance with old generation 1 (__consumer_offsets-1) (reason: a reason of old) \
+(kafka.coordinator.group.GroupCoordinator)
+[2027-01-15 08:00:00,200] INFO [GroupCoordinator 1]: Group still did something no version says \
+(kafka.coordinator.group.GroupCoordinator)
+\tat java.base/java.lang.Thread.run(Thread.java:1583)
+{"ts":"2027-01-15T08:00:00Z","msg":"another program's log"}
+"""
+SAMPLES = [
+    json.dumps({"t": START, "topic": "t", "partition": 0, "beginning": 0, "end": 50}),
+    "no JSON",
+    json.dumps({"t": START, "topic": "t", "partition": "x", "end": 50}),
+    json.dumps([1, 2]),
+    json.dumps({"topic": "t", "partition": 0, "end": 50}),
+    json.dumps({"t": START, "topic": "t", "partition": 0, "end": 10**30}),
+    json.dumps({"t": START, "topic": "t", "partition": 2**40, "end": 50}),
+    json.dumps({"t": float("inf"), "topic": "t", "partition": 0, "end": 50}),
+    json.dumps({"t": 10**17, "topic": "t", "partition": 0, "end": 50}),
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    folder = tmp_path_factory.mktemp("bad")
+    fill(folder / "logs")
+    (folder / "server.log").write_text(LOG)
+    (folder / "noise.log").write_bytes(b"\xff\xfe\x00 no text at all \x80\n" * 20)
+    (folder / "ends.jsonl").write_text("\n".join(SAMPLES))
+    evidence = Evidence(
+        segments=(str(folder / "logs"),),
+        server_logs=(str(folder / "server.log"), str(folder / "noise.log")),
+        ends=(str(folder / "ends.jsonl"),),
+    )
+    return ran(spark, evidence, folder / "out").summary
+
+
+def rows(done: Summary, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(Path(done.out) / name).to_pylist()
+    return found
+
+
+def unread(done: Summary, words: str) -> tuple[int, str]:
+    """How many things of a kind could not be read, and what is told of them."""
+    (found,) = [each for each in done.unread if words in each.what]
+    return found.count, "\n".join(found.examples)
+
+
+def test_groups_may_have_any_name(done: Summary) -> None:
+    generations = {row["group"] for row in rows(done, "silver/generations")}
+    assert set(NAMES) <= generations
+    committed = {row["group"]: row["offset"] for row in rows(done, "silver/commits")}
+    assert {committed[name] for name in NAMES} == {42}
+    assert set(NAMES) <= {row["group"] for row in rows(done, "gold/ownership")}
+
+
+def test_what_cannot_be_decoded_is_kept_and_counted(done: Summary) -> None:
+    kept = [row for row in rows(done, "bronze/journal") if row["journal_partition"] == 1]
+    assert len(kept) == len(BAD_KEYS) + len(BAD_VALUES) + len(STRANGE) + 1
+    offsets, examples = unread(done, "records of offsets")
+    assert offsets == 4
+    assert "partition 1 offset 3: " in examples
+    groups, examples = unread(done, "records of groups")
+    assert offsets + groups == len(BAD_KEYS) + len(BAD_VALUES), "nothing is passed over in silence"
+    assert "partition 1 offset 5: " in examples
+    assert {row["group"] for row in rows(done, "silver/commits")}.isdisjoint({"undecodable"})
+
+
+def test_records_of_kinds_that_are_not_read_are_named(done: Summary) -> None:
+    for name in ("ShareGroupMetadata", "unknown"):
+        assert unread(done, f"a kind that is not decoded ({name})") == (1, "")
+
+
+def test_the_account_tells_what_could_not_be_read(done: Summary) -> None:
+    (row,) = rows(done, "gold/evidence")
+    assert [(one["what"], one["count"], one["examples"]) for one in row["unread"]] == [
+        (one.what, one.count, list(one.examples)) for one in done.unread
+    ]
+
+
+def test_a_good_record_among_bad_ones_is_read(done: Summary) -> None:
+    assert [row["group"] for row in rows(done, "silver/generations") if row["group"] == "still"]
+
+
+def test_a_member_whose_subscription_cannot_be_read_keeps_its_partitions(done: Summary) -> None:
+    (found,) = [row for row in rows(done, "silver/generations") if row["group"] == "odd-member"]
+    odd = next(each for each in found["members"] if each["client_id"] == "odd")
+    assert odd["problem"]
+    assert odd["topics"] == []
+    assert dict(odd["assigned"]) == {"t": [1]}
+    owners = [row for row in rows(done, "gold/ownership") if row["group"] == "odd-member"]
+    assert {row["partition"]: row["client_id"] for row in owners} == {0: "a", 1: "odd"}
+
+
+def test_a_group_made_again_has_another_life(done: Summary) -> None:
+    found = [row for row in rows(done, "gold/rebalances") if row["group"] == "reborn"]
+    lives = {(row["life"], row["to_generation"], row["members_after"]) for row in found}
+    assert lives == {(0, 1, 1), (0, 2, 0), (1, 1, 1)}
+    owners = [row for row in rows(done, "gold/ownership") if row["group"] == "reborn"]
+    assert [row["client_id"] for row in sorted(owners, key=lambda row: row["until"] is None)] == [
+        "a",
+        "b",
+    ]
+
+
+def test_the_order_is_the_journals_not_the_clocks(done: Summary) -> None:
+    found = [row for row in rows(done, "gold/rebalances") if row["group"] == "clock"]
+    steps = {row["to_generation"]: row["from_generation"] for row in found}
+    assert steps == {1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 6: 5}
+    assert all(row["unseen"] == 0 for row in found)
+    for row in rows(done, "gold/ownership"):
+        assert row["until"] is None or row["since"] <= row["until"], row["group"]
+
+
+def test_ten_thousand_members_are_one_generation(done: Summary) -> None:
+    (found,) = [row for row in rows(done, "silver/generations") if row["group"] == "crowd"]
+    assert len(found["members"]) == 10_000
+    owners = [row for row in rows(done, "gold/ownership") if row["group"] == "crowd"]
+    assert len({row["partition"] for row in owners}) == 10_000
+
+
+def test_the_last_generation_that_a_number_holds(done: Summary) -> None:
+    (found,) = [row for row in rows(done, "silver/generations") if row["group"] == "last"]
+    assert found["generation"] == 2**31 - 1
+
+
+def test_metadata_may_be_long(done: Summary) -> None:
+    (found,) = [row for row in rows(done, "silver/commits") if row["group"] == "long"]
+    assert len(found["metadata"]) == LONGEST
+
+
+def test_damage_costs_the_batches_that_it_hit(done: Summary) -> None:
+    kept = {
+        (row["journal_partition"], row["journal_offset"])
+        for row in rows(done, "bronze/journal")
+        if row["journal_partition"] >= 10
+    }
+    assert kept == {(10, 0), (10, 2), (11, 0), (12, 0)}
+    count, where = unread(done, "damaged batches")
+    assert count == 1
+    assert "__consumer_offsets-10" in where
+    for flaw, partition in (("cut", 11), ("zeros", 12), ("frame", 14)):
+        count, where = unread(done, f"no batch ({flaw})")
+        assert count == 1
+        assert f"__consumer_offsets-{partition}/" in where
+
+
+def test_lines_of_another_version_are_counted(done: Summary) -> None:
+    count, line = unread(done, "log lines about a group")
+    assert count == 1
+    assert line.startswith("server.log line 2: ")
+    assert "no version says" in line
+    assert done.lines == 1
+
+
+def test_samples_that_are_none_are_counted(done: Summary) -> None:
+    count, line = unread(done, "no samples of ends")
+    assert count == 8
+    assert line == "ends.jsonl line 2: no JSON"
+    assert done.samples == 1
+
+
+def test_a_mad_clock_does_not_hide_the_verdicts(done: Summary) -> None:
+    """One record is of the year 9999; the samples end long before it."""
+    found = [row for row in rows(done, "gold/status") if row["group"] == "plain"]
+    assert [(row["topic"], row["verdict"], row["lag"]) for row in found] == [
+        ("t", "STOP", 8),
+        (None, "ERR", 8),
+    ]
+
+
+def test_what_was_found_can_be_printed(done: Summary, capsys: pytest.CaptureFixture[str]) -> None:
+    story, page = tell(gold.read(done.out)), Path(done.out, "report.html")
+    print_summary(story, page)
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown, "no name reaches the terminal's controls"
+    assert "no batch (zeros)" in " ".join(shown.split())
+    assert json.loads(json.dumps(as_json(story, page)))["groups"]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_what_must_be_there_is_there(done: Summary, table: Table) -> None:
+    found = pq.read_table(Path(done.out) / table.name)
+    assert found.column_names == [column.name for column in table.columns]
+    for column in table.columns:
+        if column.required:
+            assert found[column.name].null_count == 0, column.name
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """The exit code of ``rota run``, and what it says."""
+    code = main(["run", *arguments])
+    return code, capsys.readouterr().err
+
+
+def test_a_folder_that_is_none_is_said_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for path in (tmp_path / "missing", file):
+        code, line = told(capsys, "--segments", str(path), "--out", str(tmp_path / "out"))
+        assert code == Exit.UNREACHABLE
+        assert line == f"rota: --segments {path}: there is no such folder\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_a_journal_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "clicks-0").mkdir()
+    code, line = told(capsys, "--segments", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert code == Exit.BAD_INPUT
+    assert "no folder __consumer_offsets-N" in line
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_folder_that_may_not_be_read_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, 0, batch_of(commit("g")))
+    file.chmod(0)
+    code, line = told(capsys, "--segments", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert code == Exit.UNREACHABLE
+    assert str(file) in line
+
+
+def test_a_missing_log_or_sample_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path, 0, batch_of(commit("g")))
+    missing = str(tmp_path / "missing.log")
+    for option, evidence in (
+        ("--server-log", Evidence(segments=(str(tmp_path),), server_logs=(missing,))),
+        ("--ends", Evidence(segments=(str(tmp_path),), ends=(missing,))),
+    ):
+        with pytest.raises(Unreachable, match=f"{option} {missing}: there is no such file"):
+            ran(spark, evidence, tmp_path / "out")
+    assert not (tmp_path / "out" / "gold").exists()
+
+
+def test_a_journal_with_nothing_in_it_gives_empty_tables(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(tmp_path, 0, b"")
+    empty = ran(spark, Evidence(segments=(str(tmp_path),)), tmp_path / "out")
+    assert empty.summary.records == 0
+    for table in TABLES:
+        if table is not EVIDENCE:
+            assert not empty.rows(table)
+    (row,) = empty.rows(EVIDENCE)
+    assert (row["records"], row["first"], row["windows"]) == (0, None, [])

@@ -1,0 +1,160 @@
+"""A driver that is killed, or that ends without a word: the group is never ahead, and catches up.
+
+Each is a process of its own, with a broker of this one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import rota
+import rota.spark
+from tests.system.spark.test_committer import ends, fill, query, reading, rows
+
+CLASSIC = """
+    import os, signal, sys, time
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+    import rota.spark
+    from rota.pipeline.session import session
+
+    address, folder, when = sys.argv[1:]
+    kafka = {"kafka.bootstrap.servers": address, "subscribe": "orders"}
+    more = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
+
+    def die(at):
+        if at == when:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    class Told(StreamingQueryListener):
+        def onQueryStarted(self, event): pass
+        def onQueryTerminated(self, event): pass
+        def onQueryProgress(self, event):
+            if event.progress.batchId == 1:
+                die("told")
+
+    def sink(frame, batch):
+        if batch == 2 and when == "told":
+            time.sleep(3600)  # listeners hear of a batch while the next one runs
+        if batch == 1:
+            die("begun")
+        frame.write.format("noop").mode("overwrite").save()
+        if batch == 1:
+            die("written")
+
+    opened = session("local[2]")
+    spark = opened.__enter__()
+    rota.spark.register(spark)
+    rota.spark.commit_to_group(spark, group_id="billing", kafka=kafka | more, query="bills")
+    spark.streams.addListener(Told())
+    rows = spark.readStream.format("rota").options(**kafka, **more).load()
+    writer = rows.writeStream.queryName("bills").option("checkpointLocation", folder)
+    writer.trigger(availableNow=True).foreachBatch(sink).start().awaitTermination()
+"""
+
+# pyspark starts a server on this machine for local[...] where it is asked for Connect
+CONNECTED = """
+    import os, sys
+    from pathlib import Path
+    from pyspark.sql import SparkSession
+    import rota.spark
+    from rota.pipeline import java
+
+    address, folder, work = sys.argv[1:]
+    os.environ["JAVA_HOME"] = str(java.home(Path(work), java.find(), Path(work, "complaints")))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    rota.spark.register(spark)
+    kafka = {"kafka.bootstrap.servers": address, "subscribe": "orders"}
+    more = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
+
+    def run():
+        rows = spark.readStream.format("rota").options(**kafka, **more).load()
+        writer = rows.writeStream.queryName("bills").option("checkpointLocation", folder)
+        return writer.trigger(availableNow=True).format("noop").start()
+
+    with rota.spark.commit_to_group(spark, group_id="told", kafka=kafka, query="bills"):
+        run().awaitTermination()
+    forgotten = rota.spark.commit_to_group(
+        spark, group_id="caught", kafka=kafka, checkpoint=folder
+    )
+    assert forgotten.flush(120)
+"""
+
+
+@pytest.fixture
+def broker() -> Iterator[rota.Broker]:
+    with rota.Broker() as running:
+        running.create_topic("orders", partitions=2)
+        fill(running, "orders")
+        yield running
+
+
+def driver(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *words],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+@pytest.mark.parametrize(
+    ("when", "finished"),
+    [
+        pytest.param("begun", 0, id="after the offset log"),
+        pytest.param("written", 0, id="after the sink", marks=pytest.mark.nightly),
+        pytest.param("told", 1, id="before the commit"),
+    ],
+)
+def test_a_killed_driver_leaves_the_group_behind_and_the_next_catches_up(
+    spark: SparkSession, broker: rota.Broker, tmp_path: Path, when: str, finished: int
+) -> None:
+    if when == "told":  # the batch is in the checkpoint, but cannot come to the group
+        broker.delay("OffsetCommit", 3600, times=None)
+    done = driver(CLASSIC, broker.bootstrap_servers, str(tmp_path), when)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+    broker.heal()
+    broker.disconnect()
+    checkpoint = ends(tmp_path)
+    assert checkpoint == ends(tmp_path, finished)
+    committed = broker.committed("billing")
+    assert all(checkpoint[place] >= offset for place, offset in committed.items())
+
+    options = reading(broker, "orders")
+    with rota.spark.commit_to_group(
+        spark, group_id="billing", kafka=options, checkpoint=str(tmp_path)
+    ) as committer:
+        assert committer.flush(60)
+        assert broker.committed("billing") == checkpoint
+        query(rows(spark, options), tmp_path, "bills").start().awaitTermination()
+    assert broker.committed("billing") == ends(tmp_path) != checkpoint
+
+
+def test_a_driver_that_ends_without_a_word_commits_the_last_batch(
+    broker: rota.Broker, tmp_path: Path
+) -> None:
+    done = driver(CLASSIC, broker.bootstrap_servers, str(tmp_path), "never")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert set(ends(tmp_path).values()) == {9}
+    assert broker.committed("billing") == ends(tmp_path)
+
+
+def test_over_spark_connect_a_group_sees_the_same(broker: rota.Broker, tmp_path: Path) -> None:
+    for package in ("grpc", "grpc_status", "zstandard"):
+        pytest.importorskip(package)
+    folder = tmp_path / "checkpoint"
+    done = driver(CONNECTED, broker.bootstrap_servers, str(folder), str(tmp_path / "java"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert set(ends(folder).values()) == {9}
+    assert broker.committed("told") == broker.committed("caught") == ends(folder)

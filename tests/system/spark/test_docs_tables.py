@@ -1,0 +1,39 @@
+"""The questions at the end of docs/tables.md, asked of the captured run."""
+
+from __future__ import annotations
+
+from docs.generate_tables import EXAMPLES
+from pyspark.sql import Row, SparkSession
+
+from tests.system.spark.played import Ran
+
+ROLLOUTS, LAGGING, SAVINGS = EXAMPLES
+
+
+def asked(spark: SparkSession, logged: Ran, sql: str) -> list[Row]:
+    return spark.sql(sql.replace("`DIR/", f"`{logged.out}/")).collect()
+
+
+def test_which_rolling_deploys_cost_most(spark: SparkSession, logged: Ran) -> None:
+    rows = asked(spark, logged, ROLLOUTS.sql)
+    assert rows[0]["group"] == "a-roll-dyn", "4 pods one after the other, under range"
+    assert rows[0].rebalances == 8, "each left and came back"
+    assert rows[0].moved > rows[0].had_to_move
+    assert rows[0].began < rows[0].ended
+
+
+def test_who_owned_a_partition_that_was_behind(spark: SparkSession, logged: Ran) -> None:
+    rows = asked(spark, logged, LAGGING.sql)
+    behind = {(row["group"], row.topic, row.partition): row for row in rows}
+    paused = behind["a-stall", "orders", 3]
+    assert (paused.client_id, paused.client_host) == ("stall-1", "/127.0.0.1")
+    assert 105 < paused.seconds < 111
+    assert not [key for key in behind if key[0] in {"a-coop", "a-sticky", "a-next"}]
+
+
+def test_what_each_policy_would_have_saved(spark: SparkSession, logged: Ran) -> None:
+    rows = asked(spark, logged, SAVINGS.sql)
+    policies = {row.policy for row in rows if row["group"] == "a-roll-dyn"}
+    assert len(policies) > 3
+    assert max(row.stops_saved for row in rows if row["group"] == "a-roll-dyn") > 0
+    assert [row for row in rows if row.rebalances_saved == row.moves_saved == row.stops_saved == 0]

@@ -1,0 +1,181 @@
+"""Following a cluster that lives: members come and go, the follower is ended and killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import rota
+from rota.errors import InputError
+from rota.pipeline.cluster import Cluster, look
+from rota.pipeline.evidence import Evidence, Options
+from rota.pipeline.follow import follow
+from rota.tables import ENDS, JOURNAL, LAG, REBALANCES
+from tests.support import waiting
+from tests.system.spark.followed import Told
+from tests.system.spark.played import everything, ran, rows
+
+TOPIC = "orders"
+PATIENCE = 600.0
+until = partial(waiting.until, seconds=PATIENCE)
+
+
+@pytest.fixture
+def broker() -> Iterator[rota.Broker]:
+    with rota.Broker(config={"group.initial.rebalance.delay.ms": "0"}) as running:
+        running.create_topic(TOPIC, 4)
+        yield running
+
+
+@contextmanager
+def member(broker: rota.Broker, group: str) -> Iterator[None]:
+    """Is there until the block ends; has committed once when it begins."""
+    done, ready = threading.Event(), threading.Event()
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": group,
+        "enable.auto.commit": False,
+    }
+
+    def work() -> None:
+        with rota.BlockingConsumer(settings) as consumer:
+            consumer.subscribe([TOPIC])
+            while not done.is_set():
+                consumer.poll(0.1)
+                if consumer.assignment and not ready.is_set():
+                    try:
+                        consumer.commit_sync(dict.fromkeys(consumer.assignment, 0))
+                    except rota.errors.RotaError:
+                        continue
+                    ready.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert ready.wait(PATIENCE)
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@contextmanager
+def following(spark: SparkSession, cluster: Cluster, out: Path) -> Iterator[Told]:
+    told, stop = Told(), threading.Event()
+    problems: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            follow(Evidence(cluster=cluster), str(out), Options(), told, spark, stop=stop)
+        except BaseException as error:  # noqa: BLE001 (it is raised where it is looked for)
+            problems.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield told
+    finally:
+        stop.set()
+        thread.join()
+    assert not problems, problems
+
+
+def rebalances(out: Path, group: str) -> int:
+    if not (out / REBALANCES.name).exists():
+        return 0
+    return sum(row["group"] == group for row in rows(out, REBALANCES))
+
+
+def caught_up(out: Path, cluster: Cluster) -> bool:
+    return (out / JOURNAL.name).exists() and len(rows(out, JOURNAL)) == look(cluster).records
+
+
+def samples(out: Path, file: Path) -> Path:
+    """bronze/ends as a file of samples."""
+    lines = (
+        {"t": round(row.pop("at").timestamp() * 1000)} | row for row in map(dict, rows(out, ENDS))
+    )
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return file
+
+
+def test_members_come_and_go(spark: SparkSession, broker: rota.Broker, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    cluster = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}, lookups=100)
+    with member(broker, "first"), following(spark, cluster, out) as told:
+        until("the first member is told of", lambda: rebalances(out, "first") == 1)
+        with member(broker, "first"), member(broker, "second"):
+            until(
+                "the others are told of",
+                lambda: rebalances(out, "first") == 2 and rebalances(out, "second") == 1,
+            )
+        until("the last to leave is told of", lambda: rebalances(out, "first") == 3)
+        rounds = len(told.rounds)
+        assert rounds > 1
+    with following(spark, cluster, out) as told:  # the last member has left meanwhile
+        until("all is told of", lambda: caught_up(out, cluster))
+        assert told.rounds[0].records < 10, "only what is new"
+    given = (str(samples(out, tmp_path / "ends.jsonl")),)
+    settings = Cluster(settings=cluster.settings)
+    once = ran(spark, Evidence(cluster=settings, ends=given), tmp_path / "once")
+    found, wanted = everything(out), everything(once.out)
+    for name, table in wanted.items():
+        assert found[name] == table, name
+    assert wanted[LAG.name]
+    with pytest.raises(InputError, match=r"--group was not given, and is x now"):
+        follow(Evidence(cluster=cluster), str(out), Options(groups=("x",)), Told(), spark)
+
+
+def command(broker: rota.Broker, out: Path) -> subprocess.Popen[str]:
+    words = ["run", "--follow", "--bootstrap-servers", broker.bootstrap_servers, "--json"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "rota", *words, "--out", str(out), "--master", "local[2]"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+
+
+@pytest.mark.nightly
+def test_the_command_is_killed_and_ended(
+    spark: SparkSession, broker: rota.Broker, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    cluster = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers})
+    with member(broker, "first"):
+        for wait in (0.0, 1.0, 3.0):
+            with command(broker, out) as running:
+                until("the first member is told of", lambda: rebalances(out, "first") > 0)
+                with member(broker, "first"):
+                    time.sleep(wait)  # anywhere in a round
+                    os.killpg(running.pid, signal.SIGKILL)
+        with command(broker, out) as running:
+            assert running.stdout is not None
+            told = json.loads(running.stdout.readline())
+            counts = {"records", "groups", "rebalances", "happened", "unread"}
+            assert set(told) == {"at", "seconds"} | counts
+            until("all is told of", lambda: caught_up(out, cluster))
+            running.send_signal(signal.SIGINT)
+            printed, said = running.communicate()
+            assert running.returncode == 130, said
+            assert "Traceback" not in said
+            page = out / "report.html"
+            assert json.loads(printed.splitlines()[-1])["page"] == str(page)
+            assert page.exists()
+        given = (str(samples(out, tmp_path / "ends.jsonl")),)
+        once = ran(spark, Evidence(cluster=cluster, ends=given), tmp_path / "once")
+        assert everything(out) == everything(once.out)

@@ -1,0 +1,134 @@
+"""A run that ends in the middle, at any stage: readers see the tables before it, or its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rota.pipeline import store
+from rota.pipeline.evidence import Evidence, Options
+from rota.pipeline.run import run
+from rota.pipeline.stage import Stage
+from rota.tables import REBALANCES
+from tests.support.recorded_segment import journal_segments
+from tests.system.spark.played import Quiet, everything, ran, write_segment
+
+
+class Killed(BaseException):
+    """Nobody catches it."""
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("few")
+    for partition in sorted(journal_segments())[:2]:
+        write_segment(folder, partition, journal_segments()[partition])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fewer(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fewer")
+    partition = min(journal_segments())
+    write_segment(folder, partition, journal_segments()[partition])
+    return folder
+
+
+def test_at_every_stage_the_old_tables_stay(
+    spark: SparkSession, few: Path, fewer: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    ran(spark, Evidence(segments=(str(fewer),)), out)
+    old = everything(out)
+    for stage in Stage:
+
+        def kill(at: Stage, *, when: Stage = stage) -> None:
+            if at is when:
+                raise Killed
+
+        with pytest.raises(Killed):
+            run(Evidence(segments=(str(few),)), str(out), Options(), Quiet(kill), spark)
+        assert everything(out) == old, stage
+    ran(spark, Evidence(segments=(str(few),)), out)
+    assert everything(out) != old
+    shown = (out / store.CURRENT).readlink().name
+    assert {run.name for run in (out / store.RUNS).iterdir()} <= {shown, str(int(shown) - 1), "1"}
+
+
+SCRIPT = """
+    import os, signal, sys, threading, time
+    from pathlib import Path
+    from rota.pipeline.evidence import Evidence, Options
+    from rota.pipeline.run import run
+
+    segments, out, stage, middle = sys.argv[1:]
+
+    def kill():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def in_the_middle():
+        while not list(Path(out).glob(".runs/*/*/*/_temporary")):
+            time.sleep(0.001)
+        kill()
+
+    class Progress:
+        def began(self, at):
+            if at == stage:
+                threading.Thread(target=in_the_middle).start() if middle == "yes" else kill()
+
+        def ended(self, at, note):
+            pass
+
+    run(Evidence(segments=(segments,)), out, Options(master="local[2]"), Progress())
+"""
+
+
+def _killed(segments: Path, out: Path, stage: Stage, *, middle: bool) -> None:
+    script = textwrap.dedent(SCRIPT)
+    words = [str(segments), str(out), str(stage), "yes" if middle else "no"]
+    path = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words],
+        env=os.environ | {"PYTHONPATH": path},
+        check=False,
+        capture_output=True,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+def _heals(
+    spark: SparkSession, few: Path, fewer: Path, out: Path, stage: Stage, middle: bool
+) -> None:
+    ran(spark, Evidence(segments=(str(fewer),)), out)
+    old = everything(out)
+    _killed(few, out, stage, middle=middle)
+    assert everything(out) == old
+    ran(spark, Evidence(segments=(str(few),)), out)
+    new = everything(out)
+    again = ran(spark, Evidence(segments=(str(few),)), out.with_name("fresh"))
+    assert new == everything(again.out)
+    assert new[REBALANCES.name]
+
+
+def test_a_process_killed_while_it_writes(
+    spark: SparkSession, few: Path, fewer: Path, tmp_path: Path
+) -> None:
+    _heals(spark, few, fewer, tmp_path / "out", Stage.COMMITS, middle=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("middle", [False, True])
+@pytest.mark.parametrize("stage", [each for each in Stage if each not in {Stage.FIND, Stage.START}])
+def test_a_process_killed_at_any_stage(
+    spark: SparkSession, few: Path, fewer: Path, tmp_path: Path, stage: Stage, middle: bool
+) -> None:
+    if middle and stage in {Stage.EVIDENCE, Stage.LAG, Stage.PUBLISH}:
+        pytest.skip("writes nothing with Spark here")
+    _heals(spark, few, fewer, tmp_path / "out", stage, middle=middle)

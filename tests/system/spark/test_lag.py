@@ -1,0 +1,137 @@
+"""gold/lag and gold/status of the captured run: what the pure functions say, and Kafka's tools."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from rota.replay.lag import lags
+from rota.replay.verdict import DELETED
+from rota.report import gold, story
+from tests.support.captured_lag import commits, ends, partitions, timeline
+from tests.system.spark.played import Ran
+
+
+def rows(logged: Ran, name: str, group: str) -> list[dict[str, Any]]:
+    table = pq.read_table(logged.out / name, filters=[("group", "=", group)])
+    found: list[dict[str, Any]] = table.to_pylist()
+    return found
+
+
+def milliseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
+
+
+@pytest.mark.parametrize("group", ["a-range", "a-stall", "a-deloff", "a-next", "a-migrate"])
+def test_every_commit_has_its_lag_and_its_owner(logged: Ran, group: str) -> None:
+    made = commits()[group]
+    kept = made.offset != DELETED
+    partition, at, offset = (column[kept] for column in made)
+    found = lags(partition, at, offset, ends())
+    owners = {
+        (span.topic, span.partition, span.since): (span.until, span.member_id)
+        for span in timeline(group).ownership
+    }
+    expected = {
+        (
+            *partitions()[partition[n]],
+            int(at[n]),
+            int(offset[n]),
+            int(lag),
+            round(float(seconds), 3),
+        )
+        for n, lag, seconds in zip(found.row, found.lag, found.seconds, strict=True)
+    }
+    told = rows(logged, "gold/lag", group)
+    seen = {
+        (
+            row["topic"],
+            row["partition"],
+            milliseconds(row["at"]),
+            row["offset"],
+            row["lag"],
+            round(row["lag_seconds"], 3),
+        )
+        for row in told
+    }
+    assert expected <= seen, "commits after the reader stopped are in the segments as well"
+    assert len(seen - expected) < 20
+    for row in told:
+        owner = next(
+            (
+                member
+                for (topic, number, since), (until, member) in owners.items()
+                if (topic, number) == (row["topic"], row["partition"])
+                and since <= milliseconds(row["at"])
+                and (until is None or milliseconds(row["at"]) < until)
+            ),
+            None,
+        )
+        assert row["member_id"] == owner
+
+
+def test_the_groups_that_stopped_are_told_at_the_end(logged: Ran) -> None:
+    """a-early ended after 36 s; a-deloff after 78 s, with two offsets deleted and a topic left."""
+    table = pq.read_table(logged.out / "gold/status").to_pylist()
+    whole = {row["group"]: row["verdict"] for row in table if row["topic"] is None}
+    assert {group for group, verdict in whole.items() if verdict != "OK"} == {
+        "a-early",
+        "a-deloff",
+    }
+    stopped = {(row["topic"], row["partition"]) for row in table if row["verdict"] == "STOP"}
+    assert {("payments", n) for n in range(6)} <= stopped
+    deloff = {(row["topic"], row["partition"]) for row in table if row["group"] == "a-deloff"}
+    assert deloff == {("payments", n) for n in (2, 3, 4, 5)} | {(None, None)}
+    assert len({row["at"] for row in table}) == 1
+
+
+def test_verdicts_have_the_lag_that_there_was(logged: Ran) -> None:
+    table = pq.read_table(logged.out / "gold/status").to_pylist()
+    at = np.int64(milliseconds(table[0]["at"]))
+    for group in ("a-early", "a-range", "a-next"):
+        made = commits()[group]
+        of_group = {
+            (r["topic"], r["partition"]): r for r in table if r["group"] == group and r["topic"]
+        }
+        for (topic, number), row in of_group.items():
+            code = partitions().index((topic, number))
+            end = ends().when(np.array([code]), np.array([at])).end[0]
+            latest = made.offset[made.partition == code][-1]
+            assert row["lag"] <= end - latest + 5, "the segments go on for a moment"
+
+
+@pytest.mark.parametrize(
+    ("group", "at_commits", "between"),
+    [("a-poison", 0.4, 112.2), ("a-static", 0.7, 14.2), ("a-slow", 1.0, 20.3)],
+)
+def test_the_report_tells_how_long_a_partition_stood_still(
+    logged: Ran, group: str, at_commits: float, between: float
+) -> None:
+    """a-poison: nothing is committed in payments-2 from second 90.8 to 203.1, as `commits` says."""
+    found = rows(logged, "gold/lag", group)
+    assert round(max(row["lag_seconds"] for row in found), 1) == at_commits
+    (told,) = story.tell(gold.read(str(logged.out)), [group]).groups
+    assert told.lag is not None
+    assert told.lag.most_seconds == pytest.approx(between, abs=0.1)
+    assert not told.lag.at_least
+    made, where = (
+        commits()[group],
+        partitions().index((told.lag.most_topic, told.lag.most_partition)),
+    )
+    times = made.at[made.partition == where]
+    place = int(np.searchsorted(times, told.lag.most_at))
+    assert times[place] == told.lag.most_at, "it is worst just before a commit"
+    still = (times[place] - times[place - 1]) / 1000
+    assert still - 2 < told.lag.most_seconds < still + 2
+
+
+def test_a_group_that_was_deleted_was_not_waiting_meanwhile(logged: Ran) -> None:
+    """Deleted at second 64.8, and there again at 155.5."""
+    (told,) = story.tell(gold.read(str(logged.out)), ["a-deleted"]).groups
+    assert told.lag is not None
+    assert told.lag.most_seconds is not None
+    assert told.lag.most_seconds < 10

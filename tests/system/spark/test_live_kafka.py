@@ -1,0 +1,336 @@
+"""A real Kafka 4.3.1 with real consumers, read while it runs, and then out of its folders."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from pyspark.sql import SparkSession
+
+import rota
+from rota.client.admin import Admin
+from rota.client.cluster import Client
+from rota.errors import Unreachable
+from rota.model.offset import OffsetAndMetadata
+from rota.model.topic import TopicPartition
+from rota.pipeline import lookup
+from rota.pipeline.cluster import Cluster, asked, look
+from rota.pipeline.evidence import Evidence
+from rota.pipeline.lookup import Plan
+from rota.tables import ENDS, EVIDENCE, LAG, OWNERSHIP, REBALANCES, STATUS, TABLES
+from tests.support.java import launcher
+from tests.support.java.broker import Broker
+from tests.support.java.launcher import Unavailable
+from tests.support.waiting import until
+from tests.system.spark.played import Ran, everything, ran
+
+SETTINGS = {
+    "offsets.topic.num.partitions": "5",
+    "group.initial.rebalance.delay.ms": "0",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+PARTITIONS = 4
+EACH = 20
+"""Records in every partition."""
+LATER = 7
+"""Records that come when all consumers are gone."""
+PATIENCE = 60.0
+
+
+class Fleet:
+    """Java consumers in a process of their own."""
+
+    def __init__(self, port: int) -> None:
+        pipe = subprocess.PIPE
+        command = launcher.command("GroupFleet", heap="128m")
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+        self._port = port
+        self.told: list[tuple[str, str, list[str]]] = []
+        """Who, what, which partitions."""
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            _, name, what, *partitions = line.split()
+            self.told.append((name, what, [p for each in partitions for p in each.split(",")]))
+
+    def start(self, name: str, group: str, **settings: str) -> None:
+        given = {
+            "bootstrap.servers": f"127.0.0.1:{self._port}",
+            "group.id": group,
+            "topics": "orders",
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": "100",
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+        self._say("start", name, *(f"{key}={value}" for key, value in given.items()))
+
+    def close(self, name: str) -> None:
+        self._say("close", name)
+        until(f"{name} leaves", lambda: (name, "closed", []) in self.told)
+
+    def _say(self, *words: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(words) + "\n")
+
+    def has(self, name: str, number: int) -> None:
+        """Waits until a member was told so many partitions at last."""
+
+        def last() -> bool:
+            own = [each for who, what, each in self.told if who == name and what == "assigned"]
+            return bool(own) and len(own[-1]) == number
+
+        until(f"{name} has {number} partitions", last)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What there was."""
+
+    broker: Broker
+    folder: Path
+    told: list[tuple[str, str, list[str]]]
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "broker.log"
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.broker.port}"
+
+    @property
+    def cluster(self) -> Cluster:
+        return Cluster(settings={"bootstrap.servers": self.address}, lookups=1_000)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder = tmp_path_factory.mktemp("kafka")
+    try:
+        broker = Broker(folder, SETTINGS)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    fleet = Fleet(broker.port)
+    try:
+        found = Scene(broker, folder, fleet.told)
+        play(found, fleet)
+        yield found
+    finally:
+        fleet.end()
+        broker.stop()
+
+
+def play(scene: Scene, fleet: Fleet) -> None:
+    """A group of two, one of whom leaves; one of the new protocol; one that is behind."""
+    admin = AdminClient({"bootstrap.servers": scene.address})
+    for made in admin.create_topics([NewTopic("orders", PARTITIONS, 1)]).values():
+        made.result(PATIENCE)
+    fleet.start("a", "billing", partition_assignment_strategy=RANGE)
+    fleet.has("a", 4)
+    fleet.start("b", "billing", partition_assignment_strategy=RANGE)
+    fleet.has("b", 2)
+    fleet.has("a", 2)
+    fleet.start("m", "modern", group_protocol="consumer")
+    fleet.has("m", 4)
+    produce(scene, EACH, range(PARTITIONS))
+    until("billing is through", lambda: read_by(scene, "billing") == EACH * PARTITIONS)
+    until("modern is through", lambda: read_by(scene, "modern") == EACH * PARTITIONS)
+    fleet.close("b")
+    fleet.has("a", 4)
+    for name in ("a", "m"):
+        fleet.close(name)
+    settings = {"bootstrap.servers": scene.address, "group.id": "behind"}
+    with rota.BlockingConsumer(settings) as consumer:
+        place = TopicPartition("orders", 0)
+        consumer.assign([place])
+        consumer.commit_sync({place: OffsetAndMetadata(3)})
+    produce(scene, LATER, [0])
+
+
+RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
+
+
+def produce(scene: Scene, number: int, partitions: range | list[int]) -> None:
+    producer = Producer({"bootstrap.servers": scene.address, "linger.ms": 0})
+    for partition in partitions:
+        for each in range(number):
+            producer.produce("orders", b"%d" % each, partition=partition)
+            producer.flush()
+
+
+def read_by(scene: Scene, group: str) -> int:
+    """How many records a group has committed."""
+
+    async def ask(client: Client) -> int:
+        found = await Admin(client, PATIENCE).committed(group)
+        return sum(each.offset for each in found.values())
+
+    return asked(scene.cluster, ask)
+
+
+@pytest.fixture(scope="module")
+def live(spark: SparkSession, scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Read while it runs, with its own log up to now."""
+    shutil.copy(scene.folder / "server.log", scene.log)
+    evidence = Evidence(cluster=scene.cluster, server_logs=(str(scene.log),))
+    return ran(spark, evidence, tmp_path_factory.mktemp("live"))
+
+
+def test_what_is_to_be_read_is_known_before(scene: Scene, live: Ran) -> None:
+    found = live.summary.live
+    assert found is not None
+    assert len(found.ends) == 5
+    assert found.records == live.summary.records, "nothing is compacted yet"
+    assert found.size
+    folders = scene.folder.glob("data/__consumer_offsets-*/*.log")
+    assert found.size == sum(file.stat().st_size for file in folders)
+
+
+def test_every_rebalance_with_its_cause(live: Ran) -> None:
+    found = [row for row in live.rows(REBALANCES) if row["group"] == "billing"]
+    found.sort(key=lambda row: row["at"])
+    told = [(row["members_after"], row["cause"], row["evidence"]) for row in found]
+    assert told == [
+        (1, "joined", "stated"),
+        (2, "joined", "stated"),
+        (1, "left", "stated"),
+        (0, "left", "stated"),
+    ]
+
+
+def test_owners_are_those_that_the_consumers_were_told(scene: Scene, live: Ran) -> None:
+    told: dict[str, list[str]] = {}
+    for name, what, partitions in scene.told:
+        if what == "assigned" and name in {"a", "b"}:
+            for partition in partitions:
+                told.setdefault(partition, []).append(name)
+    found: dict[str, list[str]] = {}
+    owned = [row for row in live.rows(OWNERSHIP) if row["group"] == "billing"]
+    for row in sorted(owned, key=lambda row: row["since"]):
+        found.setdefault(f"{row['topic']}-{row['partition']}", []).append(row["client_id"])
+    assert {key: merged(names) for key, names in found.items()} == {
+        key: merged(names) for key, names in told.items()
+    }
+    assert ["a", "b", "a"] in map(merged, found.values())
+    modern = [row for row in live.rows(OWNERSHIP) if row["group"] == "modern"]
+    assert {row["client_id"] for row in modern} == {"m"}
+
+
+def merged(names: list[str]) -> list[str]:
+    return [name for name, _ in groupby(names)]
+
+
+def test_lag_at_commits_and_now(live: Ran) -> None:
+    (behind,) = [row for row in live.rows(LAG) if row["group"] == "behind"]
+    assert (behind["end"], behind["lag"]) == (EACH, EACH - 3)
+    assert behind["lag_seconds"] > 0
+    through = [row for row in live.rows(LAG) if row["group"] == "billing"]
+    assert {row["partition"] for row in through} == set(range(PARTITIONS))
+    for row in through:
+        assert row["offset"] + row["lag"] == row["end"] <= EACH
+    last = {row["partition"]: row["lag"] for row in sorted(through, key=lambda row: row["at"])}
+    assert set(last.values()) == {0}
+    now = {
+        (row["group"], row["partition"]): row["lag"]
+        for row in live.rows(STATUS)
+        if row["topic"] == "orders" and row["partition"] == 0
+    }
+    assert now == {
+        ("behind", 0): EACH - 3 + LATER,
+        ("billing", 0): LATER,
+        ("modern", 0): LATER,
+    }
+    looked = live.summary.looked
+    assert looked is not None
+    assert looked.partitions == PARTITIONS
+    assert 0 < looked.made <= 1_000
+    assert not looked.left_out
+    assert not looked.skipped
+
+
+@pytest.fixture
+def denied(scene: Scene) -> Callable[[str, AclOperation], None]:
+    """Takes a permission away from everybody."""
+
+    def deny(topic: str, operation: AclOperation) -> None:
+        admin = AdminClient({"bootstrap.servers": scene.address})
+        rule = AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            "User:*",
+            "*",
+            operation,
+            AclPermissionType.DENY,
+        )
+        for made in admin.create_acls([rule]).values():
+            made.result(PATIENCE)
+
+    return deny
+
+
+def test_a_topic_that_may_not_be_described_is_left_out(
+    scene: Scene, live: Ran, denied: Callable[[str, AclOperation], None]
+) -> None:
+    denied("orders", AclOperation.DESCRIBE)
+    wanted = Plan(times={TopicPartition("orders", 0): [1]})
+
+    skipped = until(
+        "the rule is known to the broker", lambda: lookup.look_up(scene.cluster, wanted).skipped
+    )
+    assert skipped == {"without permission to describe them": ["orders"]}
+
+
+def test_a_journal_that_may_not_be_read(
+    scene: Scene, live: Ran, denied: Callable[[str, AclOperation], None]
+) -> None:
+    denied("__consumer_offsets", AclOperation.READ)
+
+    def refused() -> str:
+        try:
+            look(scene.cluster)
+        except Unreachable as error:
+            return str(error)
+        return ""
+
+    said = until("the rule is known to the broker", refused)
+    assert "Describe and Read on topic __consumer_offsets" in said
+
+
+def test_its_folders_give_the_same_tables(
+    spark: SparkSession, scene: Scene, live: Ran, tmp_path: Path
+) -> None:
+    scene.broker.shut_down()
+    folders = (str(scene.folder / "data"),)
+    ran(spark, Evidence(segments=folders, server_logs=(str(scene.log),)), tmp_path)
+    same = [table for table in TABLES if table not in {ENDS, LAG, STATUS}]
+    found, wanted = everything(tmp_path, same), everything(live.out, same)
+    for (row,) in (found[EVIDENCE.name], wanted[EVIDENCE.name]):
+        del row["samples"]
+    assert found == wanted

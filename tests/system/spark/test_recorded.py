@@ -1,0 +1,163 @@
+"""The recorded run of a real Kafka, through the whole pipeline, beside what truly happened."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from rota.formats import journal
+from rota.model.entry import OffsetCommitted
+from rota.replay import timeline
+from rota.replay.fact import Cause, Written
+from rota.tables import (
+    COMMITS,
+    GENERATIONS,
+    LAG,
+    OWNERSHIP,
+    REBALANCES,
+    SAMPLES,
+    STATUS,
+    TABLES,
+    WHATIF,
+)
+from tests.support.recorded_segment import RECORDED
+from tests.system.spark.played import Ran, Row, check_table, everything, run_recorded
+
+PARTITIONS_OF_A_TRANSACTION = 6
+KEY = ("group", "life", "to_generation")
+
+
+def key(row: Row) -> tuple[object, ...]:
+    return tuple(row[name] for name in KEY)
+
+
+def recorded() -> dict[str, list[Written]]:
+    """What a consumer of the journal saw, by group."""
+    found: dict[str, list[Written]] = {}
+    with gzip.open(RECORDED / "offsets.jsonl.gz", "rt") as lines:
+        for line in lines:
+            told = json.loads(line)
+            entry = journal.decode(_bytes(told["k"]) or b"", _bytes(told["v"]))
+            group = getattr(entry, "group", None)
+            if group is not None:
+                found.setdefault(group, []).append(Written(told["o"], told["ts"], entry))
+    return found
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def test_spark_finds_the_rebalances_that_one_process_finds(logged: Ran) -> None:
+    names = {
+        entry.topic_id: entry.topic
+        for records in recorded().values()
+        for _, _, entry in records
+        if isinstance(entry, OffsetCommitted) and entry.topic_id is not None
+    }
+    alone = Counter(
+        (step.after.group, step.after.life, step.after.generation, len(step.rounds), step.unseen)
+        for group, records in recorded().items()
+        for step in timeline.steps(timeline.generations(group, records, names))
+    )
+    ours = Counter((*key(row), row["rounds"], row["unseen"]) for row in logged.rows(REBALANCES))
+    assert ours == alone
+    assert sum(ours.values()) > 100
+
+
+def test_every_cause_is_stated_by_the_log(logged: Ran) -> None:
+    found = logged.rows(REBALANCES)
+    assert {row["evidence"] for row in found} == {"stated"}
+    assert Cause.UNKNOWN not in {row["cause"] for row in found}
+
+
+def test_without_the_log_a_cause_is_right_or_unknown(logged: Ran, unlogged: Ran) -> None:
+    stated = {key(row): row["cause"] for row in logged.rows(REBALANCES)}
+    found = unlogged.rows(REBALANCES)
+    assert {key(row) for row in found} == set(stated)
+    wrong = [
+        (key(row), row["cause"], stated[key(row)])
+        for row in found
+        if row["cause"] not in {Cause.UNKNOWN, stated[key(row)]}
+    ]
+    assert not wrong
+    known = sum(row["cause"] != Cause.UNKNOWN for row in found)
+    assert known > len(found) / 2
+
+
+def test_owners_are_those_that_the_clients_saw(logged: Ran) -> None:
+    """Of classic groups: members of consumer groups take over in steps within an epoch."""
+    consumer = {row["group"] for row in logged.rows(GENERATIONS) if row["kind"] == "consumer"}
+    held: dict[tuple[str, str], list[Row]] = {}
+    for row in logged.rows(OWNERSHIP):
+        held.setdefault((row["group"], row["member_id"]), []).append(row)
+    checked = 0
+    with gzip.open(RECORDED / "truth.jsonl.gz", "rt") as lines:
+        for line in lines:
+            event = json.loads(line)
+            if event["event"] != "assigned" or event["group"] in consumer:
+                continue
+            number = event["generation"]
+            ours = {
+                f"{row['topic']}:{row['partition']}"
+                for row in held.get((event["group"], event["member"]), [])
+                if row["from_generation"] <= number <= row["to_generation"]
+            }
+            assert ours == set(event["assignment"]), event
+            checked += 1
+    assert checked > 200
+
+
+def test_aborted_commits_do_not_count(logged: Ran) -> None:
+    with gzip.open(RECORDED / "truth.jsonl.gz", "rt") as lines:
+        events = Counter(json.loads(line)["event"] for line in lines)
+    assert events["tx_aborted"]
+    found = [row for row in logged.rows(COMMITS) if row["transactional"]]
+    assert len(found) == events["tx_committed"] * PARTITIONS_OF_A_TRANSACTION
+
+
+def test_every_table_has_its_columns_and_its_keys_are_unique(logged: Ran) -> None:
+    assert logged.rows(SAMPLES) == []  # nobody polled
+    for table in TABLES:
+        if table is not SAMPLES:
+            check_table(logged, table)
+
+
+def test_the_policy_in_use_comes_out_as_it_was(logged: Ran) -> None:
+    costs = ("moved", "moved_min", "stopped", "idle_members")
+    history = {key(row): [row[name] for name in costs] for row in logged.rows(REBALANCES)}
+    actual = {
+        key(row): [row[name] for name in costs] for row in logged.rows(WHATIF) if row["actual"]
+    }
+    assert actual == history
+
+
+def test_lag_is_told_with_its_owner(logged: Ran) -> None:
+    found = logged.rows(LAG)
+    assert all(row["lag"] == row["end"] - row["offset"] or not row["lag"] for row in found)
+    assert sum(row["member_id"] is not None for row in found) > len(found) * 0.9
+    assert {row["verdict"] for row in logged.rows(STATUS)} >= {"OK"}
+
+
+def test_a_second_run_gives_the_same_tables(
+    spark: SparkSession, segments: Path, logged: Ran
+) -> None:
+    before = everything(logged.out)
+    run_recorded(spark, segments, logged.out, log=True, ends=True)
+    assert everything(logged.out) == before
+
+
+def test_the_window_and_what_is_not_read_are_said(logged: Ran) -> None:
+    summary = logged.summary
+    assert summary.first is not None
+    assert summary.last is not None
+    assert summary.last - summary.first > 200_000
+    assert all(whole for _, _, whole in summary.windows)
+    kind = "records of a kind that is not decoded"
+    assert {one.what.partition(" (")[0] for one in summary.unread} == {kind}
+    assert f"{kind} (ShareGroupMetadata)" in {one.what for one in summary.unread}
