@@ -20,7 +20,7 @@ from statistics import median
 from typing import TypeAlias
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.support.java import broker as java_broker
+from tests.support import kafka as java_broker
 
 from bench.contestant import ROTA, Contestant, both
 from bench.limit import LIMITS

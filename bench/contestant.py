@@ -16,7 +16,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from tests.support.java import broker as java_broker
+from tests.support import kafka as java_broker
 from tests.support.java.launcher import Unavailable
 
 from bench.peer import KAFKA
@@ -100,7 +100,7 @@ def kafka(folder: Path) -> Iterator[Contestant]:
         "num.io.threads": "8",
     }
     folder.mkdir(parents=True, exist_ok=True)
-    broker = java_broker.Broker(folder, settings, flags=java_broker.KAFKAS)
+    broker = java_broker.KafkaBroker(folder, settings, flags=java_broker.KAFKAS)
     try:
         yield Contestant(KAFKA, broker.port, broker.java_pid)
     finally:

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.support.java import broker, launcher
+from tests.support import kafka as broker
+from tests.support.java import launcher
 
 from bench.limit import LIMITS
 from bench.measure import Taken, best, peak_memory

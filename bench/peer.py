@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.support.java import broker, launcher
+from tests.support import kafka as broker
+from tests.support.java import launcher
 from tests.system.spark.beside.environment import PYSPARK
 
 from bench.measure import Taken

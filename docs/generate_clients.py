@@ -1,4 +1,4 @@
-"""Writes clients.md from the matrix in tests/system/interop and what its last run found: ``make docs``.
+"""Writes clients.md from the matrix in tests/system/interop and its last run: ``make docs``.
 
 A run of the whole matrix (``pytest tests/system/interop/test_clients.py``) leaves
 ``out/clients.json``, which is taken over into ``docs/clients.json``; the page is made of that.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -71,9 +71,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     started = float(os.environ.get("ROTA_TEST_STARTED", "inf"))
     if time.time() - started < LONG_RUN:
         return
-    spent: Counter[str] = Counter()
+    spent: defaultdict[str, float] = defaultdict(float)
     for report in reports:
         spent[report.nodeid] += report.duration
     terminalreporter.section(f"this run took {(time.time() - started) / 60:.0f} minutes")
-    for nodeid, seconds in spent.most_common(25):
+    for nodeid, seconds in sorted(spent.items(), key=lambda each: -each[1])[:25]:
         terminalreporter.write_line(f"{seconds:7.1f} s  {nodeid}")

@@ -24,8 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 import rota
-from tests.support.java.broker import Broker as JavaBroker
-from tests.support.java.broker import free_ports
+from tests.support.kafka import KafkaBroker, free_ports
 
 USER, PASSWORD = "alice", "sesame"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -97,7 +96,7 @@ def real_kafka(folder: Path) -> Iterator[Cluster]:
     # it is never killed, and a busy machine must not shut it out
     patient = {"broker.session.timeout.ms": "30000"}
     listening = _listeners(shown, controller)
-    broker = JavaBroker(folder, {**SETTINGS, **patient, **listening, **security(own)})
+    broker = KafkaBroker(folder, {**SETTINGS, **patient, **listening, **security(own)})
     try:
         add_scram(places["PLAINTEXT"])
         yield Cluster(

@@ -1,8 +1,8 @@
 """Gold tables of made-up groups, laid out as the pipeline's store does, without Spark.
 
 The groups' members come and go as told (:mod:`tests.support.gold_history`); rebalances, what-if and
-advice are the pipeline's own, so that the tables agree with each other. Those of :func:`large` are columns
-of numbers (:mod:`tests.support.gold_large`).
+advice are the pipeline's own, so that the tables agree with each other. Those of :func:`large`
+are columns of numbers (:mod:`tests.support.gold_large`).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from rota.wire.message import (
     write_response,
 )
 from tests.support.client import Talk, address, client, config, run, server, soon
-from tests.support.java.broker import free_ports
+from tests.support.kafka import free_ports
 
 
 def saying(data: bytes, *, stay: bool = False) -> Talk:

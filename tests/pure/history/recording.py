@@ -18,8 +18,8 @@ from rota.replay.fact import Cause, LogLine, Step, Written
 from rota.replay.serverlog import Passed, parse
 from rota.replay.step import steps
 from rota.replay.timeline import read
-from tests.support.truth import commits_of
 from tests.support.paths import FIXTURES
+from tests.support.truth import commits_of
 
 RECORDED = FIXTURES / "kafka-4.3.1-b"
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support import kafka as java_broker
 from tests.support.clients.link import Driver, News
-from tests.support.paths import ROOT
-from tests.support.java import broker as java_broker
 from tests.support.java.launcher import CACHE, HERE, Unavailable, compiled, fetch, require
+from tests.support.paths import ROOT
 
 OLD_CONFLUENT = "1.9.2"
 OLD_PYTHONS = ("3.10", "3.9")

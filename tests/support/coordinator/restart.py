@@ -11,7 +11,7 @@ from tests.support.coordinator.connection import Connection, await_coordinator
 from tests.support.coordinator.play import Case, Comparison, Verdict
 from tests.support.coordinator.stage import Stage
 from tests.support.coordinator.state import STATES, Lead
-from tests.support.java.broker import Broker
+from tests.support.kafka import KafkaBroker
 
 TIMEOUT = 120
 TRIES = 3
@@ -30,7 +30,7 @@ def after_restart(lead: Lead, stage: Stage) -> None:
     group.a.join()
 
 
-def judge_restarts(broker: Broker) -> dict[str, Verdict]:
+def judge_restarts(broker: KafkaBroker) -> dict[str, Verdict]:
     """All cases come into their states, the broker is killed and comes back, all go on.
 
     Those that differ are played again, lest a slow machine be taken for a difference.
@@ -46,7 +46,7 @@ def judge_restarts(broker: Broker) -> dict[str, Verdict]:
     return comparison.verdicts
 
 
-def together(broker: Broker, count: int) -> Callable[[], None]:
+def together(broker: KafkaBroker, count: int) -> Callable[[], None]:
     """A restart that waits until so many cases want it."""
 
     def restart() -> None:

@@ -17,8 +17,10 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.paths import ROOT
+
 HERE = Path(__file__).parent
-CACHE = HERE.parent.parent / ".java"
+CACHE = ROOT / ".java"
 LIBS = CACHE / "libs"
 CLASSES = CACHE / "classes"
 OLDEST_JAVA = 17

@@ -14,8 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.support.broker_process import BrokerProcess, free_port
 from tests.support.cluster import PASSWORD, USER, add_scram, certificates, security
-from tests.support.java.broker import Broker as JavaBroker
-from tests.support.java.broker import free_ports
+from tests.support.kafka import KafkaBroker, free_ports
 from tests.support.proxy import Proxy
 from tests.support.waiting import until
 
@@ -105,7 +104,7 @@ class RotaCluster(Cluster):
 class KafkaCluster(Cluster):
     """One Kafka 4.3.1 with three listeners."""
 
-    victim: JavaBroker = field(kw_only=True)
+    victim: KafkaBroker = field(kw_only=True)
 
     def _kill(self) -> None:
         self.victim.kill()
@@ -163,7 +162,7 @@ def kafka_cluster(folder: Path) -> Iterator[Cluster]:
     plain, secure, back, controller, front = free_ports(5)
     listening = f"PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{secure}"
     protocols = "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,FRONT:PLAINTEXT,CONTROLLER:PLAINTEXT"
-    broker = JavaBroker(
+    broker = KafkaBroker(
         folder,
         {
             **SETTINGS,

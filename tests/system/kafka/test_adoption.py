@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import rota
 from rota.errors import InputError, Unreachable
 from rota.storage.folder import Lock
-from tests.support.java.broker import Broker
 from tests.support.java.launcher import Unavailable
+from tests.support.kafka import KafkaBroker
 
 MONTH = 30 * 86_400 * 1_000
 WAIT = 60
@@ -28,10 +28,10 @@ COUNT = 50
 
 
 @pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[Broker]:
+def kafka(tmp_path: Path) -> Iterator[KafkaBroker]:
     # what its server.properties say is in no folder
     try:
-        running = Broker(tmp_path, {"log.retention.ms": "-1"})
+        running = KafkaBroker(tmp_path, {"log.retention.ms": "-1"})
     except Unavailable as reason:
         pytest.skip(str(reason))
     yield running
@@ -96,7 +96,7 @@ def let_go(data: Path) -> Path:
             return data
 
 
-def test_a_kafkas_folder_there_and_back(kafka: Broker, tmp_path: Path) -> None:
+def test_a_kafkas_folder_there_and_back(kafka: KafkaBroker, tmp_path: Path) -> None:
     data = tmp_path / "data"
     fill(kafka.port)
     with pytest.raises(Unreachable, match="in use by another process"):
@@ -126,7 +126,7 @@ def test_a_kafkas_folder_there_and_back(kafka: Broker, tmp_path: Path) -> None:
         assert broker.topics == {**TOPICS, "later": 2}
 
 
-def test_a_kafka_that_was_killed_keeps_its_folder(kafka: Broker, tmp_path: Path) -> None:
+def test_a_kafka_that_was_killed_keeps_its_folder(kafka: KafkaBroker, tmp_path: Path) -> None:
     fill(kafka.port)
     kafka.kill()
     with pytest.raises(InputError, match="runs, or was not stopped in good order"):

@@ -12,7 +12,7 @@ import pytest
 from rota.formats import batch, journal
 from rota.formats.batch import Codec, Marker, Record
 from rota.model.entry import OffsetCommitted
-from tests.support.java import broker
+from tests.support import kafka as broker
 from tests.support.java.launcher import Unavailable
 
 NOW = 1_790_000_000_000

@@ -32,8 +32,8 @@ from rota.wire.message import (
     spoken,
 )
 from tests.support.client import address, client, config, run, soon
-from tests.support.java.broker import Broker, free_ports
 from tests.support.java.launcher import Unavailable
+from tests.support.kafka import KafkaBroker, free_ports
 
 LISTENERS = {
     "PLAINTEXT": "PLAINTEXT",
@@ -91,7 +91,7 @@ class Kafka:
         chain = b"".join(each.bytes() for each in own.cert_chain_pems)
         (folder / "broker.pem").write_bytes(pkcs8 + chain)
         self.authority.cert_pem.write_to_path(folder / "trusted.pem")
-        self.broker = Broker(folder, settings)
+        self.broker = KafkaBroker(folder, settings)
 
     @property
     def tls(self) -> Tls:

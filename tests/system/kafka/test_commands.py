@@ -8,13 +8,13 @@ import pytest
 
 from rota.cli.main import main
 from tests.support.coordinator.connection import Connection, create_topics
-from tests.support.java.broker import Broker
+from tests.support.kafka import KafkaBroker
 
 Capture = pytest.CaptureFixture[bytes]
 
 
 def test_what_is_produced_is_consumed(
-    broker: Broker, capsysbinary: Capture, tmp_path: Path
+    broker: KafkaBroker, capsysbinary: Capture, tmp_path: Path
 ) -> None:
     with Connection(broker.port) as admin:
         create_topics(admin, {"commands": 1})

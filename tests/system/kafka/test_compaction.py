@@ -23,10 +23,10 @@ from rota.model.config import DAY, TopicConfig
 from rota.storage.disk import RealDisk
 from rota.storage.folder import Lock
 from rota.storage.log import Log
+from tests.support import kafka as broker
 from tests.support.compacted_log import batch, compacted
-from tests.support.java import broker
-from tests.support.java.broker import Broker
 from tests.support.java.launcher import Unavailable
+from tests.support.kafka import KafkaBroker
 from tests.support.waiting import until
 
 TOPIC = "compacted"
@@ -46,11 +46,11 @@ SAME = TopicConfig(
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Path]]:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaBroker, Path]]:
     folder = tmp_path_factory.mktemp("compacting")
     settings = {"log.cleaner.backoff.ms": "100", "log.initial.task.delay.ms": "100"}
     try:
-        running = Broker(folder, settings)
+        running = KafkaBroker(folder, settings)
     except Unavailable as reason:
         pytest.skip(str(reason))
     yield running, folder / "data"
@@ -146,7 +146,9 @@ def batches(folder: Path) -> list[tuple[Any, ...]]:
     return found
 
 
-def test_rota_keeps_what_a_real_kafka_keeps(kafka: tuple[Broker, Path], tmp_path: Path) -> None:
+def test_rota_keeps_what_a_real_kafka_keeps(
+    kafka: tuple[KafkaBroker, Path], tmp_path: Path
+) -> None:
     running, data = kafka
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{running.port}"})
     for made in admin.create_topics([NewTopic(TOPIC, 1, 1, config=CONFIG)]).values():
@@ -184,7 +186,7 @@ def test_rota_keeps_what_a_real_kafka_keeps(kafka: tuple[Broker, Path], tmp_path
         )
 
 
-def test_a_running_kafkas_folder_is_not_touched(kafka: tuple[Broker, Path]) -> None:
+def test_a_running_kafkas_folder_is_not_touched(kafka: tuple[KafkaBroker, Path]) -> None:
     _, data = kafka
     with pytest.raises(Unreachable, match=r"the folder .*data is in use by another process"):
         Lock(data)

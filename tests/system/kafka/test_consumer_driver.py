@@ -19,7 +19,7 @@ from rota.model.request import DescribeGroups, FetchOffsets
 from rota.model.topic import TopicPartition
 from tests.support.consumer_driver import Application
 from tests.support.coordinator.actor import CONFIG, TOPICS
-from tests.support.java.broker import Broker
+from tests.support.kafka import KafkaBroker
 
 TOPIC = min(TOPICS)
 P0 = TopicPartition(TOPIC, 0)
@@ -32,7 +32,7 @@ def group() -> str:
     return f"driver-{uuid.uuid4()}"
 
 
-def application(broker: Broker, group: str, **settings: object) -> Application:
+def application(broker: KafkaBroker, group: str, **settings: object) -> Application:
     topics = {TOPIC: TOPICS[TOPIC]}
     where = f"127.0.0.1:{broker.port}"
     return Application(where, topics=topics, group=group, **settings)  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def described(app: Application, group: str) -> DescribedGroup:
     return reply.groups[0]
 
 
-def test_join_commit_ask_and_leave(broker: Broker, group: str) -> None:
+def test_join_commit_ask_and_leave(broker: KafkaBroker, group: str) -> None:
     with application(broker, group) as app:
         app.join()
         assert app.commit_and_wait(SEVEN) is None
@@ -58,7 +58,9 @@ def test_join_commit_ask_and_leave(broker: Broker, group: str) -> None:
         assert described(other, group).state == "Empty"
 
 
-def test_who_is_busy_for_longer_than_a_session_stays_a_member(broker: Broker, group: str) -> None:
+def test_who_is_busy_for_longer_than_a_session_stays_a_member(
+    broker: KafkaBroker, group: str
+) -> None:
     beats = {"session_timeout": SESSION, "heartbeat_interval": SESSION // 5}
     with application(broker, group, **beats) as app:
         app.join()
@@ -68,7 +70,7 @@ def test_who_is_busy_for_longer_than_a_session_stays_a_member(broker: Broker, gr
         assert [one.member_id for one in described(app, group).members] == [app.member_id]
 
 
-def test_who_polls_too_late_hears_why(broker: Broker, group: str) -> None:
+def test_who_polls_too_late_hears_why(broker: KafkaBroker, group: str) -> None:
     with application(broker, group, max_poll_interval=500) as app:
         app.join()
         app.wait(lambda: app.state is State.UNJOINED)
@@ -79,7 +81,7 @@ def test_who_polls_too_late_hears_why(broker: Broker, group: str) -> None:
         assert app.commit_and_wait(SEVEN) is None
 
 
-def test_without_a_common_strategy_both_are_named(broker: Broker, group: str) -> None:
+def test_without_a_common_strategy_both_are_named(broker: KafkaBroker, group: str) -> None:
     made = partial(application, broker, group)
     with made(strategies="cooperative-sticky", client_id="one") as app, made() as other:
         app.join()
@@ -91,7 +93,7 @@ def test_without_a_common_strategy_both_are_named(broker: Broker, group: str) ->
         assert "are range; the group's is cooperative-sticky, of 1 member (one)" in str(error)
 
 
-def test_who_closes_does_not_wait_for_the_join_of_others(broker: Broker, group: str) -> None:
+def test_who_closes_does_not_wait_for_the_join_of_others(broker: KafkaBroker, group: str) -> None:
     with application(broker, group) as app, application(broker, group) as other:
         app.join()
         other.subscribe()
@@ -101,7 +103,7 @@ def test_who_closes_does_not_wait_for_the_join_of_others(broker: Broker, group: 
         assert [one.member_id for one in described(app, group).members] == [app.member_id]
 
 
-def test_who_has_the_static_id_last_fences_the_other(broker: Broker, group: str) -> None:
+def test_who_has_the_static_id_last_fences_the_other(broker: KafkaBroker, group: str) -> None:
     made = partial(application, broker, group, static_id="s", heartbeat_interval=100)
     with made() as app, made() as other:
         app.join()

@@ -12,7 +12,7 @@ from tests.support.coordinator.restart import judge_restarts
 from tests.support.coordinator.story import STORIES
 from tests.support.coordinator.table import judge_table
 from tests.support.coordinator.walk import walks
-from tests.support.java.broker import Broker
+from tests.support.kafka import KafkaBroker
 
 WALKS = 100
 NIGHTLY_WALKS = 2_000
@@ -25,7 +25,7 @@ def assert_no_difference(verdicts: Mapping[str, Verdict]) -> None:
 
 
 @pytest.fixture(scope="module")
-def verdicts(broker: Broker) -> dict[str, Verdict]:
+def verdicts(broker: KafkaBroker) -> dict[str, Verdict]:
     return judge_table(broker.port) | judge(broker.port, {**STORIES, **walks(WALKS)})
 
 
@@ -39,10 +39,10 @@ def test_every_listed_difference_is_met(verdicts: dict[str, Verdict]) -> None:
     assert {rule for each in verdicts.values() for rule in each.rules} == set(RULES)
 
 
-def test_kafka_and_rota_know_the_same_after_a_restart(broker: Broker) -> None:
+def test_kafka_and_rota_know_the_same_after_a_restart(broker: KafkaBroker) -> None:
     assert_no_difference(judge_restarts(broker))
 
 
 @pytest.mark.nightly
-def test_walks_at_length(broker: Broker) -> None:
+def test_walks_at_length(broker: KafkaBroker) -> None:
     assert_no_difference(judge(broker.port, walks(NIGHTLY_WALKS)))

@@ -22,7 +22,7 @@ from tests.support.coordinator.play import play
 from tests.support.coordinator.stage import Stage
 from tests.support.coordinator.story.company import BEYOND, SHORT, formed, members
 from tests.support.coordinator.transcript import Step
-from tests.support.java.broker import Broker
+from tests.support.kafka import KafkaBroker
 from tests.support.paths import ROOT
 
 SCENES = ("succession of leaders", "tied election", "strategy listed twice", "turned away")
@@ -31,7 +31,7 @@ SEEN = TypeVar("SEEN")
 
 
 def both(
-    broker: Broker, scene: Callable[[Stage], SEEN], *, alike: bool = True
+    broker: KafkaBroker, scene: Callable[[Stage], SEEN], *, alike: bool = True
 ) -> tuple[SEEN, SEEN]:
     """What is seen before Rota and before Kafka; alike: the same requests are answered."""
     seen: list[SEEN] = []
@@ -74,14 +74,14 @@ def static_leader_is_absent(stage: Stage) -> tuple[list[str], str | None]:
 @pytest.mark.parametrize("scene", [leader_leaves, static_leader_is_absent])
 @pytest.mark.parametrize("_time", range(3))
 def test_succession_of_leaders(
-    broker: Broker, scene: Callable[[Stage], tuple[list[str], str | None]], _time: int
+    broker: KafkaBroker, scene: Callable[[Stage], tuple[list[str], str | None]], _time: int
 ) -> None:
     (our_ids, our_leader), (their_ids, their_leader) = both(broker, scene)
     assert our_leader == our_ids[1]
     assert their_leader == first_in_hash_map(their_ids, their_ids[1:])
 
 
-def test_tied_election(broker: Broker) -> None:
+def test_tied_election(broker: KafkaBroker) -> None:
     strategies = ["range", "roundrobin"]
     first = first_in_hash_map(strategies, strategies)
     (second,) = set(strategies) - {first}
@@ -99,7 +99,7 @@ def test_tied_election(broker: Broker) -> None:
     assert both(broker, scene) == (second, first)
 
 
-def test_strategy_listed_twice(broker: Broker) -> None:
+def test_strategy_listed_twice(broker: KafkaBroker) -> None:
     def scene(stage: Stage) -> bool:
         (a,) = members(stage, "a", protocols=supports("range", "range"))
         a.enter()
@@ -109,7 +109,7 @@ def test_strategy_listed_twice(broker: Broker) -> None:
     assert both(broker, scene, alike=False) == (True, False)
 
 
-def test_turned_away(broker: Broker) -> None:
+def test_turned_away(broker: KafkaBroker) -> None:
     """Whoever is one too many is sent away; Kafka lets the others wait for the timeout then."""
     patience = 4 * SHORT
 

@@ -13,8 +13,8 @@ import pytest
 import rota
 from rota.broker.build import handlers
 from tests.support.differential_side import Answered, Side
-from tests.support.java.broker import Broker
 from tests.support.java.launcher import Unavailable
+from tests.support.kafka import KafkaBroker
 from tests.support.paths import ROOT
 from tests.system.kafka.differential import admin, data, group
 from tests.system.kafka.differential.difference import DIFFERENCES, named
@@ -32,7 +32,7 @@ TEXT = ROOT / "docs" / "differences.md"
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
     try:
-        broker = Broker(tmp_path_factory.mktemp("differential"), SETTINGS)
+        broker = KafkaBroker(tmp_path_factory.mktemp("differential"), SETTINGS)
     except Unavailable as reason:
         pytest.skip(str(reason))
     try:

@@ -16,13 +16,13 @@ from rota.errors import NoOffset
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition
 from tests.support.fetching import Reader, values
-from tests.support.java.broker import Broker
+from tests.support.kafka import KafkaBroker
 
 
 class Topic:
     """A topic of a test's own."""
 
-    def __init__(self, broker: Broker, partitions: int = 1, **config: str) -> None:
+    def __init__(self, broker: KafkaBroker, partitions: int = 1, **config: str) -> None:
         self.bootstrap = f"127.0.0.1:{broker.port}"
         self.name = f"fetched-{uuid.uuid4().hex[:8]}"
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -74,7 +74,7 @@ def transactions(topic: Topic) -> None:
         end(20)
 
 
-def test_only_what_is_committed(broker: Broker) -> None:
+def test_only_what_is_committed(broker: KafkaBroker) -> None:
     topic = Topic(broker)
     transactions(topic)
     topic.fill("plain")
@@ -104,7 +104,7 @@ def test_only_what_is_committed(broker: Broker) -> None:
     still.abort_transaction(20)
 
 
-def test_records_deleted_past_the_position(broker: Broker) -> None:
+def test_records_deleted_past_the_position(broker: KafkaBroker) -> None:
     topic = Topic(broker)
     topic.fill(*(str(number) for number in range(10)))
 
@@ -120,7 +120,7 @@ def test_records_deleted_past_the_position(broker: Broker) -> None:
         asyncio.run(read("none"))
 
 
-def test_an_epoch_that_the_log_does_not_have_is_a_truncation(broker: Broker) -> None:
+def test_an_epoch_that_the_log_does_not_have_is_a_truncation(broker: KafkaBroker) -> None:
     topic = Topic(broker)
     topic.fill("a", "b", "c")
 
@@ -136,7 +136,7 @@ def test_an_epoch_that_the_log_does_not_have_is_a_truncation(broker: Broker) -> 
         asyncio.run(read("none", OffsetAndMetadata(5, "", 0)))
 
 
-def test_partitions_that_are_added(broker: Broker) -> None:
+def test_partitions_that_are_added(broker: KafkaBroker) -> None:
     topic = Topic(broker)
 
     async def read() -> None:
@@ -150,7 +150,7 @@ def test_partitions_that_are_added(broker: Broker) -> None:
     asyncio.run(read())
 
 
-def test_a_topic_that_is_deleted_and_made_again(broker: Broker) -> None:
+def test_a_topic_that_is_deleted_and_made_again(broker: KafkaBroker) -> None:
     topic = Topic(broker)
     topic.fill("a", "b", "c")
 
@@ -167,7 +167,7 @@ def test_a_topic_that_is_deleted_and_made_again(broker: Broker) -> None:
     asyncio.run(read())
 
 
-def test_batches_larger_than_the_limits_come_one_by_one(broker: Broker) -> None:
+def test_batches_larger_than_the_limits_come_one_by_one(broker: KafkaBroker) -> None:
     topic = Topic(broker, 2)
     texts = [str(number) * 50_000 for number in range(6)]
     for partition in (0, 1):
@@ -186,7 +186,7 @@ def test_batches_larger_than_the_limits_come_one_by_one(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_compressed_batches_and_answers_cut_at_their_end(broker: Broker, codec: str) -> None:
+def test_compressed_batches_and_answers_cut_at_their_end(broker: KafkaBroker, codec: str) -> None:
     topic = Topic(broker, 1)
     producer = Producer(
         {"bootstrap.servers": topic.bootstrap, "compression.type": codec, "linger.ms": 50}

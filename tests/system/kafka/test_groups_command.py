@@ -31,9 +31,8 @@ from rota.cli.main import main
 from tests.support.clients.registry import JAVA_4
 from tests.support.clients.scene import Scene, Stage, fresh, plain_record
 from tests.support.cluster import PASSWORD, SETTINGS, USER, Cluster, certificates, security
-from tests.support.java.broker import Broker as JavaBroker
-from tests.support.java.broker import free_ports
 from tests.support.java.launcher import Unavailable
+from tests.support.kafka import KafkaBroker, free_ports
 from tests.support.waiting import until
 from tests.system.interop.group_case import Group
 from tests.system.interop.tool_case import run, server
@@ -50,7 +49,7 @@ def started(kind: str, folder: Path) -> Iterator[str]:
         with rota.Broker(folder / "data", config=SETTINGS) as broker:
             yield broker.bootstrap_servers
         return
-    java = JavaBroker(folder, SETTINGS)
+    java = KafkaBroker(folder, SETTINGS)
     try:
         yield f"127.0.0.1:{java.port}"
     finally:
@@ -439,7 +438,7 @@ def guarded(tmp_path: Path) -> Iterator[tuple[str, str]]:
         "super.users": "User:ANONYMOUS",
     }
     try:
-        java = JavaBroker(tmp_path, settings)
+        java = KafkaBroker(tmp_path, settings)
     except Unavailable as reason:
         pytest.skip(str(reason))
     try:

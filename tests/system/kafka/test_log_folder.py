@@ -14,8 +14,8 @@ from rota.model.config import TopicConfig
 from rota.model.entry import GroupForgotten, OffsetCommitted
 from rota.storage.disk import RealDisk
 from rota.storage.log import Log
+from tests.support import kafka as broker
 from tests.support import partition_log as partition
-from tests.support.java import broker
 from tests.support.java.launcher import Unavailable
 
 COMMITS = 400

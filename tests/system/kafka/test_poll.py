@@ -28,8 +28,8 @@ from rota.replay.timeline import Timeline, read, steps
 from rota.tables import COMMITS, SAMPLES
 from tests.support.coordinator.connection import Connection, await_coordinator, create_topics
 from tests.support.java import launcher
-from tests.support.java.broker import Broker
 from tests.support.java.launcher import Unavailable
+from tests.support.kafka import KafkaBroker
 from tests.support.polling import Script, entries, owners, poll
 
 CLASSIC, MODERN = "poll-classic", "poll-modern"
@@ -141,7 +141,7 @@ class Watched:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("polled")
     try:
-        broker = Broker(folder, SETTINGS)
+        broker = KafkaBroker(folder, SETTINGS)
         command = launcher.command("GroupFleet", heap="128m")
     except Unavailable as reason:
         pytest.skip(str(reason))

@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 import rota
 from rota.formats.batch import Codec, Record, encode
 from rota.wire.message import NO_ID
+from tests.support import kafka as java
 from tests.support.differential_side import Side
-from tests.support.java import broker as java
 from tests.support.java.launcher import Unavailable
 from tests.system.kafka.differential.admin import make, topic
 from tests.system.kafka.differential.data import NOW, batch, quietly
@@ -27,9 +27,9 @@ EVERY = {"segment.bytes": "1048576"}
 
 
 @contextlib.contextmanager
-def kafka(folder: Path, taken: Path | None = None) -> Iterator[tuple[java.Broker, Side]]:
+def kafka(folder: Path, taken: Path | None = None) -> Iterator[tuple[java.KafkaBroker, Side]]:
     try:
-        running = java.Broker(folder, SETTINGS, taken=taken)
+        running = java.KafkaBroker(folder, SETTINGS, taken=taken)
     except Unavailable as reason:
         pytest.skip(str(reason))
     side = Side("kafka", running.port, masked)

@@ -16,8 +16,8 @@ from rota.spark.lookup import Lookup
 from rota.spark.loss import DataLost
 from rota.spark.plan import Range
 from rota.spark.reading.read import read
-from tests.support.java.broker import Broker
 from tests.support.java.launcher import Unavailable
+from tests.support.kafka import KafkaBroker
 from tests.support.spark_topic import close_kept, options_of, rows
 from tests.support.waiting import until
 from tests.system.kafka.test_fetcher import Topic
@@ -27,10 +27,10 @@ GO_ON: dict[str, object] = {"failOnDataLoss": "false"}
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     settings = {"log.cleaner.backoff.ms": "100", "log.initial.task.delay.ms": "100"}
     try:
-        running = Broker(tmp_path_factory.mktemp("spark-read"), settings)
+        running = KafkaBroker(tmp_path_factory.mktemp("spark-read"), settings)
     except Unavailable as reason:
         pytest.skip(str(reason))
     yield running
@@ -77,7 +77,7 @@ def transactional(topic: Topic, name: str) -> Producer:
     return made
 
 
-def test_transactions_end_a_range_wherever_it_ends(kafka: Broker) -> None:
+def test_transactions_end_a_range_wherever_it_ends(kafka: KafkaBroker) -> None:
     """Markers at 3 and 7; then an open transaction from 9 on."""
     topic = Topic(kafka)
     producer = transactional(topic, "ended")
@@ -104,7 +104,7 @@ def test_transactions_end_a_range_wherever_it_ends(kafka: Broker) -> None:
     assert [row["offset"] for row in every if row["control"]] == [3, 7, 10]
 
 
-def test_compaction_leaves_gaps(kafka: Broker) -> None:
+def test_compaction_leaves_gaps(kafka: KafkaBroker) -> None:
     config = {
         "cleanup.policy": "compact",
         "segment.ms": "500",
@@ -124,7 +124,7 @@ def test_compaction_leaves_gaps(kafka: Broker) -> None:
     assert texts(topic, 3, 19) == ["18"]
 
 
-def test_records_that_are_deleted(kafka: Broker) -> None:
+def test_records_that_are_deleted(kafka: KafkaBroker) -> None:
     topic = Topic(kafka)
     topic.fill(*(str(number) for number in range(10)))
     topic.delete_records(6)
@@ -134,7 +134,7 @@ def test_records_that_are_deleted(kafka: Broker) -> None:
     assert texts(topic, 2, 5, GO_ON) == []
 
 
-def test_a_topic_that_is_deleted_and_made_again(kafka: Broker) -> None:
+def test_a_topic_that_is_deleted_and_made_again(kafka: KafkaBroker) -> None:
     topic = Topic(kafka)
     topic.fill("a", "b", "c")
     assert texts(topic, 0, 3) == ["a", "b", "c"]
@@ -150,7 +150,7 @@ def test_a_topic_that_is_deleted_and_made_again(kafka: Broker) -> None:
     assert texts(topic, 0, 3, GO_ON) == ["again"]
 
 
-def test_a_broker_that_is_killed_and_comes_back(kafka: Broker) -> None:
+def test_a_broker_that_is_killed_and_comes_back(kafka: KafkaBroker) -> None:
     """The rest of a task is read from it after that."""
     topic = Topic(kafka, 2)
     for partition in (0, 1):

@@ -16,9 +16,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rota.model.topic import TopicPartition
-from tests.support.paths import ROOT
-from tests.support.java.broker import Broker, java
 from tests.support.java.launcher import Unavailable
+from tests.support.kafka import KafkaBroker, java
+from tests.support.paths import ROOT
 from tests.system.spark.beside import environment
 from tests.system.spark.test_committer import ROWS, Offsets, ends
 
@@ -64,7 +64,7 @@ SCRIPT = """
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
-        running = Broker(tmp_path_factory.mktemp("kafka"), {})
+        running = KafkaBroker(tmp_path_factory.mktemp("kafka"), {})
     except Unavailable as reason:
         pytest.skip(f"no real Kafka: {reason}")
     address = f"127.0.0.1:{running.port}"

@@ -35,8 +35,8 @@ from rota.pipeline.evidence import Evidence
 from rota.pipeline.lookup import Plan
 from rota.tables import ENDS, EVIDENCE, LAG, OWNERSHIP, REBALANCES, STATUS, TABLES
 from tests.support.java import launcher
-from tests.support.java.broker import Broker
 from tests.support.java.launcher import Unavailable
+from tests.support.kafka import KafkaBroker
 from tests.support.waiting import until
 from tests.system.spark.played import Ran, everything, ran
 
@@ -112,7 +112,7 @@ class Fleet:
 class Scene:
     """What there was."""
 
-    broker: Broker
+    broker: KafkaBroker
     folder: Path
     told: list[tuple[str, str, list[str]]]
 
@@ -133,7 +133,7 @@ class Scene:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("kafka")
     try:
-        broker = Broker(folder, SETTINGS)
+        broker = KafkaBroker(folder, SETTINGS)
     except Unavailable as reason:
         pytest.skip(str(reason))
     fleet = Fleet(broker.port)

@@ -26,11 +26,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewPartitions, NewTopic  # type: ignore[attr-defined]
 
-from kafka import KafkaAdminClient, KafkaProducer
 from tests.support.java import launcher
-from tests.support.java.broker import Broker
+from tests.support.kafka import KafkaBroker
 from tests.system.kafka.recording.story import END, GROUPS, STORY, TOPICS, TRAFFIC, Deed, Do
 
 SETTINGS = {"offsets.topic.num.partitions": "10", "group.initial.rebalance.delay.ms": "3000"}
@@ -205,7 +205,7 @@ def main() -> None:
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        broker = Broker(folder, SETTINGS)
+        broker = KafkaBroker(folder, SETTINGS)
         try:
             truth, told = play(broker.port)
             broker.shut_down()

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.clients.link import Driver
-from tests.support.java.broker import Broker
 from tests.support.java.launcher import Unavailable
+from tests.support.kafka import KafkaBroker
 from tests.system.spark.beside.environment import worker
 from tests.system.spark.beside.shop import SETTINGS, Shop, stock
 from tests.system.spark.beside.stage import Beside
@@ -30,7 +30,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory, driver: Driver) -> Iterator[S
     """A broker with something of everything; it is filled while Spark starts."""
     folder = tmp_path_factory.mktemp("beside-broker")
     try:
-        running = Broker(folder, SETTINGS)
+        running = KafkaBroker(folder, SETTINGS)
     except Unavailable as reason:
         pytest.skip(f"no real Kafka: {reason}")
     opened = Shop(running, folder)

@@ -16,8 +16,8 @@ import tomllib
 from pathlib import Path
 
 from tests.support.clients.link import Driver
-from tests.support.paths import ROOT
 from tests.support.java.launcher import CACHE, HERE, Unavailable, fetch, require
+from tests.support.paths import ROOT
 
 PYSPARK = "4.2.0"
 LIBS = CACHE / "spark-kafka"

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from tests.support.java.broker import Broker
+from tests.support.kafka import KafkaBroker
 from tests.support.waiting import until
 
 WAIT = 30
@@ -32,7 +32,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 class Shop:
     """A broker, and hands that put things into it."""
 
-    def __init__(self, broker: Broker, folder: Path) -> None:
+    def __init__(self, broker: KafkaBroker, folder: Path) -> None:
         self.servers = f"127.0.0.1:{broker.port}"
         self._data = folder / "data"
         self._admin = AdminClient({"bootstrap.servers": self.servers, **QUIET})

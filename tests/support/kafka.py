@@ -60,7 +60,7 @@ SETTINGS = {
 }
 
 
-class Broker:
+class KafkaBroker:
     """A broker that runs until it is stopped, or until this process ends."""
 
     def __init__(
