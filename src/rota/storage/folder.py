@@ -49,6 +49,8 @@ NOT_FOREIGN = frozenset({LOCK, "lost+found", f"{FIRST}.tmp", f"{SECOND}.tmp"})
 FEW = 3
 FLOCK = struct.Struct("hhqqi4x")
 """``struct flock`` of Linux."""
+F_OFD_SETLK = 37
+"""Linux's number, for Pythons built without it: python-build-standalone, which uv installs."""
 
 Report = Callable[[str], None]
 
@@ -126,7 +128,8 @@ def _take(file: int) -> None:
     So a second broker in this process is kept out too. Other machines than Linux have none such.
     """
     if sys.platform == "linux":
-        fcntl.fcntl(file, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        command = getattr(fcntl, "F_OFD_SETLK", F_OFD_SETLK)
+        fcntl.fcntl(file, command, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     else:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

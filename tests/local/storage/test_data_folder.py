@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from collections.abc import Callable
@@ -27,6 +28,18 @@ def test_a_folder_has_one_user_at_a_time_on_other_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
+    lock = Lock(tmp_path)
+    with pytest.raises(Unreachable, match="is in use by process"):
+        Lock(tmp_path)
+    lock.release()
+    Lock(tmp_path).release()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other machines have no such lock")
+def test_a_folder_has_one_user_at_a_time_where_python_lacks_the_locks_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(fcntl, "F_OFD_SETLK", raising=False)
     lock = Lock(tmp_path)
     with pytest.raises(Unreachable, match="is in use by process"):
         Lock(tmp_path)
