@@ -7,6 +7,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
+from rota.formats import journal
 from rota.model.entry import (
     ClassicEntry,
     Entry,
@@ -76,3 +77,25 @@ foreign = st.builds(
     st.binary(max_size=20),
     st.none() | st.binary(max_size=20),
 )
+
+Record = tuple[bytes, bytes | None]
+records: st.SearchStrategy[Record] = entries.map(journal.encode)
+values_only = records.filter(lambda record: record[1] is not None)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> Record:
+    """A record with a few bytes changed, put in or taken out."""
+    pieces = [bytearray(piece or b"") for piece in draw(values_only)]
+    for _ in range(draw(st.integers(1, 3))):
+        piece = pieces[draw(st.integers(0, 1))]
+        at = draw(st.integers(0, len(piece)))
+        new = draw(st.sampled_from([b"", b"\x00", b"\x01", b"\x7f", b"\x80", b"\xff"]))
+        piece[at : at + draw(st.integers(0, 2))] = new
+    return bytes(pieces[0]), bytes(pieces[1])
+
+
+numbers = st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 24]).map(lambda n: n.to_bytes(2, "big"))
+bits = st.sampled_from([b"\0\0", b"\0\1", b"\0\4", b"\x7f\xff\xff\xff", b"\xff" * 4, b"\x80" * 5])
+nasty = st.lists(bits | st.binary(max_size=6), max_size=12).map(b"".join)
+noise = st.tuples(st.builds(lambda head, rest: head + rest, numbers, nasty), st.none() | nasty)

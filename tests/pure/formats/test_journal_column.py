@@ -14,8 +14,16 @@ from rota.formats import batch, journal
 from rota.formats.buffer import Buffer
 from rota.formats.journal import column
 from rota.model.entry import Entry, Foreign, OffsetCommitted, OffsetForgotten
-from tests.pure.formats.test_journal_properties import damaged, noise
-from tests.support.journal_entries import entries, foreign, ids, integers, offsets, text
+from tests.support.journal_entries import (
+    damaged,
+    entries,
+    foreign,
+    ids,
+    integers,
+    noise,
+    offsets,
+    text,
+)
 
 Record = tuple[bytes, bytes | None]
 

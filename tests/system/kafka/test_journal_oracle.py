@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from rota.errors import FormatError
 from rota.formats import journal
 from rota.model.entry import Entry, Foreign, GroupSaved, OffsetCommitted
-from tests.pure.formats.test_journal_properties import damaged
 from tests.support import record_json
 from tests.support.java import launcher
-from tests.support.journal_entries import entries, expiring, lasting, made
+from tests.support.journal_entries import damaged, entries, expiring, lasting, made
 
 CASES = 1_000
 T = TypeVar("T")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from docs import generate_clients
 
 from tests.support.clients.registry import CLIENTS
 from tests.system.interop.record import claims
+
+pytestmark = pytest.mark.quick
 
 
 def test_the_page_is_what_the_generator_makes() -> None:
