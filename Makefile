@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup run test quick check rest lint bench docs screenshots dist nightly clean
+.PHONY: help setup run test quick local check rest lint bench docs screenshots dist nightly clean
 
 help:            ## what there is
 	@grep -hE '^[a-z]+: .*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ test: $(READY)   ## lint, types, layers and the quick tests of everything: minut
 
 quick: $(READY)
 	@$(PYTEST) -n 2 -m 'not check and not nightly'
+
+local: $(READY)  ## the tests of tests/pure and tests/local: no process, no Spark, any machine
+	@$(PYTEST) -n 2 -m 'not check and not nightly' tests/pure tests/local
 
 check: test rest ## `make test`, then all other tests but the nightly ones: before a merge
 

@@ -24,7 +24,7 @@ INTRO = """\
 
 <!-- Made by `make docs` from tests/system/interop and docs/clients.json. Do not edit. -->
 
-Every cell is a test that runs at `make test`: the client as it is published, in a process of its
+Every cell is a test that runs at `make check`: the client as it is published, in a process of its
 own, with its settings left alone but for what a case is about (a codec, a strategy, a password) and
 for reading from the start (`auto.offset.reset`). What one client writes another one reads; what one
 asks for another one looks at. The same cases pass with a real Kafka 4.3.1 in the broker's place
