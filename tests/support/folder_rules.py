@@ -18,12 +18,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Generator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.support.paths import ROOT
 
 PROCESS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system")
 NETWORK = ("socket.bind", "socket.connect", "socket.getaddrinfo", "socket.sendto", "socket.sendmsg")
@@ -70,8 +69,12 @@ class FolderRules:
 
 def folder_of(path: Path) -> str | None:
     """The folder under ``tests`` whose rules hold for a test file; None without rules."""
-    parts = path.relative_to(ROOT).parts if path.is_relative_to(ROOT) else ()
-    return parts[1] if len(parts) > 2 and parts[1] in ("pure", "local") else None
+    rules = [
+        folder
+        for above, folder in pairwise(path.parts)
+        if above == "tests" and folder in ("pure", "local")
+    ]
+    return rules[-1] if rules else None
 
 
 def refusal(folder: str, event: str, arguments: tuple[Any, ...]) -> str | None:

@@ -1,0 +1,98 @@
+"""A test that uses more than its folder allows fails, and is told where it belongs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.quick
+
+TESTS = {
+    "pure": """
+import contextlib, pathlib, socket, subprocess, threading, asyncio, tempfile
+
+def test_reads_a_file_of_the_checkout():
+    assert pathlib.Path(__file__).read_text()
+
+def test_runs_an_event_loop():
+    assert asyncio.run(asyncio.sleep(0, "done")) == "done"
+
+def test_writes_a_file(tmp_path):
+    (tmp_path / "file").write_text("x")
+
+def test_listens():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+
+def test_looks_up_a_name():
+    socket.getaddrinfo("localhost", 9092)
+
+def test_starts_a_process():
+    subprocess.run(["true"])
+
+def test_swallows_the_refusal():
+    with contextlib.suppress(Exception):
+        subprocess.run(["true"])
+""",
+    "local": """
+import socket, subprocess, threading
+
+def test_writes_a_file(tmp_path):
+    (tmp_path / "file").write_text("x")
+
+def test_talks_to_this_machine():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname()).close()
+
+def test_starts_a_thread():
+    thread = threading.Thread(target=print)
+    thread.start()
+    thread.join()
+
+def test_starts_a_process():
+    subprocess.run(["true"])
+
+def test_talks_to_another_machine():
+    with socket.socket() as client:
+        client.settimeout(0.01)
+        client.connect(("192.0.2.1", 9092))
+""",
+}
+REFUSED = {
+    "pure/test_it.py::test_writes_a_file": "tests/pure writes no file: move this test",
+    "pure/test_it.py::test_listens": "tests/pure does no IO: move this test to tests/local",
+    "pure/test_it.py::test_looks_up_a_name": "tests/pure does no IO: move this test to tests/local",
+    "pure/test_it.py::test_starts_a_process": "tests/pure starts no process: move this test",
+    "pure/test_it.py::test_swallows_the_refusal": "tests/pure starts no process: move this test",
+    "local/test_it.py::test_starts_a_process": "tests/local starts no process: move this test",
+    "local/test_it.py::test_talks_to_another_machine": "not to 192.0.2.1",
+}
+
+
+def test_each_folder_refuses_what_it_does_not_allow(tmp_path: Path) -> None:
+    for folder, text in TESTS.items():
+        place = tmp_path / "tests" / folder
+        place.mkdir(parents=True)
+        (place / "test_it.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.folder_rules", "-rA", "-q"]
+    command += ["-p", "no:cacheprovider", "--import-mode=importlib", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [*command, str(tmp_path / "tests")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "250"},
+    )
+    lines = done.stdout.splitlines()
+    failed = [line for line in lines if line.startswith("FAILED ")]
+    assert len(failed) == len(REFUSED), done.stdout
+    for test, reason in REFUSED.items():
+        assert any(test in line and reason in line for line in failed), (test, failed)
+    assert len([line for line in lines if line.startswith("PASSED ")]) == 5
