@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -30,22 +31,34 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# A shell starts its background jobs with SIGINT ignored; tests of Ctrl-C, and the programs that
+# they start, need it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 #: Seconds after which a run says which tests took the time.
 LONG_RUN = 600
 #: Tests that share a running broker, Spark or browser: one worker runs them all.
 SHARED = ("spark/beside", "spark", "browser", "consumer")
+#: Groups that take minutes, the longest first.
+LONGEST = ("spark", "spark/beside", "consumer", "browser", "system/interop/test_clients.py")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave slow folders to ``make check``, and keep tests that share something together."""
+    groups = {}
     for item in items:
         parts = item.path.relative_to(Path(__file__).parent).parts
         if parts[0] == "system" and item.get_closest_marker("quick") is None:
             item.add_marker(pytest.mark.check)
-        item.add_marker(pytest.mark.xdist_group(_group(item, parts)))
+        groups[item] = _group(item, parts)
+        item.add_marker(pytest.mark.xdist_group(groups[item]))
+    items.sort(key=lambda item: _turn(groups[item]))
 
 
 def _group(item: pytest.Item, parts: tuple[str, ...]) -> str:
+    """Tests of one group run in one worker, one after the other."""
     if parts[0] == "system":
         inside = "/".join(parts[1:])
         for folder in SHARED:
@@ -54,6 +67,11 @@ def _group(item: pytest.Item, parts: tuple[str, ...]) -> str:
         if parts[1] == "kafka" and "broker" in getattr(item, "fixturenames", ()):
             return "kafka broker"
     return "/".join(parts)
+
+
+def _turn(group: str) -> int:
+    """Long groups start first, so that no worker is left with one of them at the end."""
+    return LONGEST.index(group) if group in LONGEST else len(LONGEST)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
