@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import assert_never
 
 from rota.errors import Code
 from rota.formats import subscription
@@ -106,74 +109,91 @@ def commit(
     )
 
 
-class Desk:
-    """Runs a coordinator's commands. ``appends`` says what becomes of the next ones."""
+class CoordinatorDriver:
+    """Runs a coordinator's commands in virtual time.
 
-    def __init__(self, config: GroupConfig | None = None) -> None:
+    Appends succeed at once, but for those that ``appends`` lists.
+    """
+
+    def __init__(
+        self, config: GroupConfig | None = None, new_id: Callable[[], str] | None = None
+    ) -> None:
         self.config = config or GroupConfig()
-        self.ids = itertools.count(1)
-        self.tokens = itertools.count(1)
         self.now = 0
         self.journal: list[ClassicEntry] = []
         self.answers: dict[int, Reply] = {}
         self.timers: dict[TimerKey, int] = {}
         self.notes: list[Note] = []
+        #: What becomes of the next appends. None: it is held back; a code: it fails.
         self.appends: list[Code | None] = []
-        """None: hold the next append back; a code: let it fail."""
         self.held: list[Append] = []
-        self.coordinator = Coordinator(self.config, lambda: f"id{next(self.ids)}")
-        self.handle(Loaded())
+        self._new_id = new_id or map("id{}".format, itertools.count(1)).__next__
+        self._tokens = itertools.count(1)
+        self._started = itertools.count(1)
+        self._due: list[tuple[int, int, TimerKey]] = []
+        self.restart()
 
     def handle(self, event: Event) -> None:
-        commands = self.coordinator.handle(event, self.now)
-        self.coordinator.check_invariants()
-        for command in commands:
-            self._run(command)
+        """Handles an event, and the outcomes of the appends that it leads to."""
+        events = deque([event])
+        while events:
+            commands = self.coordinator.handle(events.popleft(), self.now)
+            self.coordinator.check_invariants()
+            for command in commands:
+                events.extend(self._run(command))
 
-    def _run(self, command: Command) -> None:
+    def _run(self, command: Command) -> list[Event]:
         match command:
             case Answer(token, reply):
                 assert token not in self.answers, "answered twice"
                 self.answers[token] = reply
             case StartTimer(key, at):
                 self.timers[key] = at
+                heapq.heappush(self._due, (at, next(self._started), key))
             case StopTimer(key):
                 self.timers.pop(key, None)
-            case Append():
+            case Append(ticket, entries):
                 outcome = self.appends.pop(0) if self.appends else Code.NONE
                 if outcome is None:
                     self.held.append(command)
                 elif outcome:
-                    self.handle(AppendFailed(command.ticket, outcome))
+                    return [AppendFailed(ticket, outcome)]
                 else:
-                    self.store(command)
+                    self.journal += entries
+                    return [Appended(ticket)]
             case Note():
                 self.notes.append(command)
+            case _:
+                assert_never(command)
+        return []
 
     def store(self, command: Append) -> None:
+        """Lets an append succeed that was held back."""
         self.journal += command.entries
         self.handle(Appended(command.ticket))
 
     def send(self, request: Request) -> int:
-        token = next(self.tokens)
+        """Sends a request, and returns the token under which ``answers`` has its reply."""
+        token = next(self._tokens)
         self.handle(Requested(token, request))
         return token
 
     def wait(self, milliseconds: int) -> None:
-        """Lets time pass, and timers fire in their order."""
+        """Lets time pass; timers fire in the order of their times, then of their starts."""
         end = self.now + milliseconds
-        while self.timers:
-            key = min(self.timers, key=lambda key: (self.timers[key], key.kind.value, key.member))
-            if self.timers[key] > end:
-                break
-            self.now = max(self.now, self.timers.pop(key))
-            self.handle(TimerFired(key))
+        while self._due and self._due[0][0] <= end:
+            at, _, key = heapq.heappop(self._due)
+            if self.timers.get(key) == at:
+                del self.timers[key]
+                self.now = max(self.now, at)
+                self.handle(TimerFired(key))
         self.now = end
 
     def restart(self) -> None:
-        """A new coordinator, from the journal alone."""
+        """Makes a new coordinator from the journal alone."""
         self.timers.clear()
-        self.coordinator = Coordinator(self.config, lambda: f"id{next(self.ids)}")
+        self._due.clear()
+        self.coordinator = Coordinator(self.config, self._new_id)
         self.handle(LoadStarted())
         for entry in self.journal:
             self.coordinator.replay(entry)

@@ -17,7 +17,8 @@ from rota.wire.api import Api
 from rota.wire.message import Head, write_request
 from rota.wire.record import Record as Message
 from rota.wire.schema import NO_ID, Field
-from tests.support.whole_node import START, VERSIONS
+from tests.support.node import VERSIONS
+from tests.support.requests import START
 from tests.support.wire_messages import classes, some_message
 
 EXTREMES = (

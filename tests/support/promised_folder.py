@@ -21,7 +21,8 @@ from rota.formats.batch.header import HEAD
 from rota.model.config import BrokerConfig
 from rota.wire.message import ListOffsetsRequest
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.whole_node import START, Peer, WholeNode
+from tests.support.node import ClientConnection, InMemoryNode
+from tests.support.requests import START
 
 CONFIG = BrokerConfig(offsets_partitions=2, offsets_segment_bytes=900)
 SMALL = {"internal.segment.bytes": "700", "index.interval.bytes": "150"}
@@ -81,7 +82,7 @@ class PromisedFolder:
         :return: what it serves; None: it did not start
         """
         try:
-            node = WholeNode(disk, config=CONFIG, now=START + 100_000)
+            node = InMemoryNode(disk, config=CONFIG, now=START + 100_000)
         except RotaError as error:
             text = str(error)
             assert "\n" not in text, text
@@ -91,7 +92,9 @@ class PromisedFolder:
         self.check(served, path, foreign=foreign, unsaid=unsaid)
         if not foreign:
             self._retry(node, served)
-        assert not [line for line in node.errors if "are not served" not in line], node.errors
+        assert not [line for line in node.error_lines if "are not served" not in line], (
+            node.error_lines
+        )
         return served
 
     def check(
@@ -122,19 +125,19 @@ class PromisedFolder:
             told = [line for line in served.lines if path in line or (stem and stem in line)]
             assert told, f"something is missing, and nothing said: {served.lines}"
 
-    def _retry(self, node: WholeNode, served: Served) -> None:
+    def _retry(self, node: InMemoryNode, served: Served) -> None:
         """A producer that was not answered sends its last batch again: it is there once."""
         peer = node.connect()
         for number, (batch, offset) in self.last.items():
             if served.bounds["log", number] != self.promised.bounds["log", number]:
                 continue
-            answer = peer.produce("log", number, batch)
+            answer = peer.produce_batch("log", number, batch)
             assert answer.error_code or answer.base_offset == offset, "taken twice"
 
 
-def read_all(node: WholeNode) -> Served:
+def read_all(node: InMemoryNode) -> Served:
     """Asks for everything."""
-    served = Served(lines=node.lines)
+    served = Served(lines=node.log_lines)
     peer = node.connect()
     for topic, number in PARTITIONS:
         log = node.topics.log(topic, number)
@@ -149,10 +152,12 @@ def read_all(node: WholeNode) -> Served:
     return served
 
 
-def batches(peer: Peer, topic: str, number: int, offset: int) -> Iterator[tuple[int, bytes]]:
+def batches(
+    peer: ClientConnection, topic: str, number: int, offset: int
+) -> Iterator[tuple[int, bytes]]:
     """Every batch that can be had; behind damage the next offset that can."""
     while True:
-        found = peer.fetch(topic, number, offset)
+        found = peer.fetch_partition(topic, number, offset)
         if found.error_code == Code.CORRUPT_MESSAGE:
             offset += 1
         elif found.error_code or not found.records:
@@ -166,7 +171,9 @@ def batches(peer: Peer, topic: str, number: int, offset: int) -> Iterator[tuple[
             offset = max(offset, base + HEAD.unpack_from(batch)[6] + 1)
 
 
-def offset_for(peer: Peer, topic: str, number: int, time: int) -> tuple[int, int] | Code:
+def offset_for(
+    peer: ClientConnection, topic: str, number: int, time: int
+) -> tuple[int, int] | Code:
     asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=number, timestamp=time)
     of = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[asked])
     found = peer.ask(ListOffsetsRequest(topics=[of]), 5).topics[0].partitions[0]
@@ -186,7 +193,7 @@ def killed() -> PromisedFolder:
 
 
 def _written(*, clean: bool) -> PromisedFolder:
-    node = WholeNode(config=CONFIG)
+    node = InMemoryNode(config=CONFIG)
     create = node.topics.create
     create("log", 2, SMALL, START)
     create("compact", 1, {**SMALL, "cleanup.policy": "compact"}, START)
@@ -224,8 +231,8 @@ def _written(*, clean: bool) -> PromisedFolder:
     return PromisedFolder(node.disk.kill(), promised, taken, history, last)
 
 
-def produced(peer: Peer, topic: str, number: int, batch: bytes) -> int:
-    answer = peer.produce(topic, number, batch)
+def produced(peer: ClientConnection, topic: str, number: int, batch: bytes) -> int:
+    answer = peer.produce_batch(topic, number, batch)
     assert answer.error_code == 0, answer
     offset: int = answer.base_offset
     return offset

@@ -11,42 +11,11 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.broker.event import Command, Received, Send
 from rota.wire.api import Api
 from rota.wire.message import ApiVersionsRequest, FetchRequest
-from tests.support.data_node import DataNode, Peer, batch, fetch_request, frame, produce_request
 from tests.support.raw_client import RawClient
 
-T = ("t", 0)
 MIB = 1 << 20
-LARGE = bytes(400_000)
-
-
-@pytest.fixture
-def node() -> DataNode:
-    node = DataNode()
-    node.topic()
-    return node
-
-
-def polls(node: DataNode, count: int, *, min_bytes: int = 1, max_wait: int = 500) -> list[Peer]:
-    """So many clients that wait for records from the beginning on."""
-    peers = [node.connect() for _ in range(count)]
-    for peer in peers:
-        peer.send(fetch_request(node, {T: 0}, min_bytes=min_bytes, max_wait=max_wait), 12)
-        assert peer.waits
-    return peers
-
-
-def answered(commands: list[Command]) -> list[int]:
-    """Who was sent something."""
-    return [command.connection for command in commands if isinstance(command, Send)]
-
-
-def append(node: DataNode, value: bytes) -> tuple[Peer, list[Command]]:
-    producer = node.connect()
-    request = frame(produce_request(node, {T: batch(value)}), 9, 1)
-    return producer, node.node.handle(Received(producer.connection, request), node.now, node.room)
 
 
 def waiting(broker: rota.Broker, count: int, min_bytes: int) -> list[RawClient]:

@@ -7,22 +7,31 @@ from uuid import UUID
 
 import pytest
 
+from rota.broker.fault import Order
+from rota.broker.handlers import cluster, config, versions
+from rota.broker.handlers import metadata as metadata_api
+from rota.broker.handlers import topic as topic_api
 from rota.errors import Code
 from rota.model.config import BrokerConfig, TopicConfig
-from tests.support.admin_node import HANDLERS, AdminNode
 from tests.support.differential_side import Plain, request
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.topic_store import Store
+from tests.support.node import HANDLERS, InMemoryNode
 
 NOBODY = UUID(int=0)
 TOPIC, BROKER = 2, 4
+#: The handlers that know topics, settings and the cluster.
+ADMIN = [
+    each
+    for module in (cluster, config, metadata_api, topic_api, versions)
+    for each in module.HANDLERS
+]
 
 
-def ask(node: AdminNode, name: str, version: int, **fields: Plain) -> Any:
-    return node.ask(request(name, version, **fields))
+def ask(node: InMemoryNode, name: str, version: int, **fields: Plain) -> Any:
+    return node.connect().ask(request(name, version, **fields))
 
 
-def create(node: AdminNode, name: str, count: int = 1, version: int = 7, **configs: str) -> Any:
+def create(node: InMemoryNode, name: str, count: int = 1, version: int = 7, **configs: str) -> Any:
     settings = [{"name": key.replace("_", "."), "value": text} for key, text in configs.items()]
     topic = {
         "name": name,
@@ -34,12 +43,12 @@ def create(node: AdminNode, name: str, count: int = 1, version: int = 7, **confi
     return ask(node, "CreateTopics", version, topics=[topic], timeout_ms=1_000).topics[0]
 
 
-def metadata(node: AdminNode, *names: str, version: int = 12, auto: bool = False) -> Any:
+def metadata(node: InMemoryNode, *names: str, version: int = 12, auto: bool = False) -> Any:
     topics = [{"name": name, "topic_id": NOBODY} for name in names]
     return ask(node, "Metadata", version, topics=topics, allow_auto_topic_creation=auto)
 
 
-def own_settings(node: AdminNode, name: str) -> dict[str, str]:
+def own_settings(node: InMemoryNode, name: str) -> dict[str, str]:
     asked = {"resource_type": TOPIC, "resource_name": name, "configuration_keys": None}
     (found,) = ask(node, "DescribeConfigs", 4, resources=[asked]).results
     return {each.name: each.value for each in found.configs if each.config_source == 1}
@@ -85,7 +94,7 @@ REQUESTS: dict[str, Plain] = {
 
 def cases() -> list[tuple[str, int]]:
     listed = []
-    for handler in HANDLERS.values():
+    for handler in ADMIN:
         name = "".join(word.capitalize() for word in handler.api.name.split("_"))
         listed += [(name, version) for version in range(handler.lowest, handler.highest + 1)]
     return listed
@@ -113,19 +122,21 @@ def errors(found: Any) -> list[int]:
 
 @pytest.mark.parametrize(("name", "version"), cases())
 def test_every_version_is_answered_without_an_error(name: str, version: int) -> None:
-    node = AdminNode()
+    node = InMemoryNode()
     create(node, "t")
     answer = ask(node, name, version, **asked_with(name, version))
     assert set(errors(answer.to_dict())) <= {0}
-    assert node.said == []
+    assert node.log_lines == []
 
 
 @pytest.mark.parametrize(("name", "version"), cases())
 def test_every_version_can_be_refused(name: str, version: int) -> None:
     """What an order for faults, or a bug of ours, makes of a request."""
-    node = AdminNode()
+    node = InMemoryNode()
     create(node, "t")
-    node.refuse_all(Code.KAFKA_STORAGE_ERROR)
+    for handler in ADMIN:
+        refusal = Order(api=handler.api, left=None, client_id=None, code=Code.KAFKA_STORAGE_ERROR)
+        node.node.faults.order(refusal)
     if name == "ApiVersions":  # kafka-python reads an error of it in version 0 alone
         if version == 0:
             assert ask(node, name, 0).error_code == Code.KAFKA_STORAGE_ERROR
@@ -135,7 +146,7 @@ def test_every_version_can_be_refused(name: str, version: int) -> None:
 
 
 def test_what_is_offered_is_what_is_handled() -> None:
-    answer = ask(AdminNode(), "ApiVersions", 2)
+    answer = ask(InMemoryNode(), "ApiVersions", 2)
     offered = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
     assert offered == {key: (each.lowest, each.highest) for key, each in HANDLERS.items()}
 
@@ -144,9 +155,9 @@ def test_what_is_offered_is_what_is_handled() -> None:
 
 
 def test_a_topic_made_by_a_client_is_there_after_a_restart() -> None:
-    node = AdminNode()
+    node = InMemoryNode()
     made = create(node, "orders", 3, retention_ms="5", cleanup_policy="delete,compact")
-    for again in (node.restart(), node.stop()):
+    for again in (node.restart(node.disk), node.restart(node.disk, clean=True)):
         (found,) = metadata(again, "orders").topics
         assert (found.topic_id, len(found.partitions)) == (made.topic_id, 3)
         settings = {"retention.ms": "5", "cleanup.policy": "delete,compact"}
@@ -154,59 +165,59 @@ def test_a_topic_made_by_a_client_is_there_after_a_restart() -> None:
 
 
 def test_a_missing_topic_is_made_where_both_sides_want_it() -> None:
-    node = AdminNode(config=BrokerConfig(default_partitions=4))
+    node = InMemoryNode(config=BrokerConfig(default_partitions=4))
     assert metadata(node, "no").topics[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     (made,) = metadata(node, "yes", auto=True).topics
     assert (made.error_code, len(made.partitions)) == (0, 4)
     assert metadata(node, "bad name", auto=True).topics[0].error_code == 17
     assert metadata(node, "__consumer_offsets", auto=True).topics[0].is_internal
-    never = AdminNode(config=BrokerConfig(auto_create_topics=False))
+    never = InMemoryNode(config=BrokerConfig(auto_create_topics=False))
     assert metadata(never, "no", auto=True).topics[0].error_code == 3
 
 
 def test_versions_before_the_flag_make_missing_topics() -> None:
-    (made,) = ask(AdminNode(), "Metadata", 3, topics=[{"name": "old"}]).topics
+    (made,) = ask(InMemoryNode(), "Metadata", 3, topics=[{"name": "old"}]).topics
     assert made.error_code == 0
 
 
 def test_a_topic_is_deleted_by_its_id() -> None:
-    node = AdminNode()
+    node = InMemoryNode()
     made = create(node, "orders")
     (gone,) = ask(
         node, "DeleteTopics", 6, topics=[{"name": None, "topic_id": made.topic_id}]
     ).responses
     assert (gone.name, gone.error_code) == ("orders", 0)
-    assert metadata(node.restart()).topics == []
+    assert metadata(node.restart(node.disk)).topics == []
 
 
 @pytest.mark.parametrize("factor", [2, 3, 32_767])
 def test_more_replicas_than_nodes_are_refused(factor: int) -> None:
     topic = {"name": "t", "num_partitions": 1, "replication_factor": factor}
-    (answer,) = ask(AdminNode(), "CreateTopics", 7, topics=[topic], timeout_ms=1).topics
+    (answer,) = ask(InMemoryNode(), "CreateTopics", 7, topics=[topic], timeout_ms=1).topics
     assert answer.error_code == Code.INVALID_REPLICATION_FACTOR
     assert answer.error_message == f"the replication factor is {factor}, but there is one node"
     assert answer.configs == []
 
 
 def test_a_refused_setting_is_named() -> None:
-    answer = create(AdminNode(), "t", compression_type="gzip")
+    answer = create(InMemoryNode(), "t", compression_type="gzip")
     assert answer.error_code == Code.INVALID_CONFIG
     assert answer.error_message.startswith("compression.type: 'gzip' is not 'producer'")
 
 
 def test_a_full_disk_is_told_to_the_client_and_nothing_is_left() -> None:
     disk = FaultyDisk()
-    node = AdminNode(Store(disk))
+    node = InMemoryNode(disk)
     disk.room(100)
     answer = create(node, "t", 5)
     assert answer.error_code == Code.KAFKA_STORAGE_ERROR
     assert "No space left" in answer.error_message
     disk.room(None)
-    assert metadata(node.restart()).topics == []
+    assert metadata(node.restart(node.disk)).topics == []
 
 
 def test_many_partitions_are_described_in_turns() -> None:
-    node = AdminNode()
+    node = InMemoryNode()
     create(node, "a", 7)
     create(node, "b", 3)
     cursor = None
@@ -230,8 +241,9 @@ def test_many_partitions_are_described_in_turns() -> None:
 
 
 def test_the_brokers_own_settings_show_in_topics_and_in_itself() -> None:
-    store = Store(config=BrokerConfig(default_partitions=3), defaults=TopicConfig(retention=9))
-    node = AdminNode(store)
+    node = InMemoryNode(
+        config=BrokerConfig(default_partitions=3), topic_config=TopicConfig(retention=9)
+    )
     create(node, "t")
     wanted = [
         {"resource_type": TOPIC, "resource_name": "t", "configuration_keys": ["retention.ms"]},
@@ -254,7 +266,7 @@ def test_the_brokers_own_settings_show_in_topics_and_in_itself() -> None:
 
 
 def test_altered_settings_hold_at_once_and_after_a_restart() -> None:
-    node = AdminNode()
+    node = InMemoryNode()
     create(node, "t", retention_ms="5")
     change = {"name": "flush.ms", "value": "7", "config_operation": 0}
     resource = {"resource_type": TOPIC, "resource_name": "t", "configs": [change]}
@@ -263,12 +275,12 @@ def test_altered_settings_hold_at_once_and_after_a_restart() -> None:
     log = node.topics.log("t", 0)
     assert log is not None
     assert (log.config.flush_interval, log.config.retention) == (7, 5)
-    again = node.restart()
+    again = node.restart(node.disk)
     assert own_settings(again, "t") == {"retention.ms": "5", "flush.ms": "7"}
 
 
 def test_only_a_check_changes_nothing() -> None:
-    node = AdminNode()
+    node = InMemoryNode()
     create(node, "t")
     change = {"name": "flush.ms", "value": "7", "config_operation": 0}
     resource = {"resource_type": TOPIC, "resource_name": "t", "configs": [change]}

@@ -16,6 +16,7 @@ from rota.errors import Code
 from rota.formats.batch import Record, encode
 from rota.formats.batch.header import HEAD
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.node import InMemoryNode
 from tests.support.promised_folder import (
     CONFIG,
     PromisedFolder,
@@ -24,7 +25,7 @@ from tests.support.promised_folder import (
     read_all,
     stopped,
 )
-from tests.support.whole_node import START, WholeNode, values
+from tests.support.requests import START, values
 
 ENDS = {"stopped": stopped, "killed": killed}
 every_end = pytest.mark.parametrize("end", ENDS)
@@ -230,18 +231,18 @@ def test_compaction_does_not_carry_damage_on() -> None:
             node.disk.flip(path, bit)
             for number in range(16):
                 record = Record(0, START + 80_000, b"k0", b"more %d" % number)
-                answer = peer.produce("compact", 0, encode([record]))
+                answer = peer.produce_batch("compact", 0, encode([record]))
                 known.add((answer.base_offset, b"k0", b"more %d" % number))
             node.topics.housekeep(node.now + 100_000)
             found = [each for _, batch in batches(peer, "compact", 0, 0) for each in values(batch)]
             assert set(found) <= known
             assert (39, b"k0", b"more 15") in found
-            assert any(line.startswith(f"{path}: byte ") for line in node.lines), node.lines
-            assert not node.errors
+            assert any(line.startswith(f"{path}: byte ") for line in node.log_lines), node.log_lines
+            assert not node.error_lines
 
 
-def started(disk: FaultyDisk) -> WholeNode:
-    return WholeNode(disk, config=CONFIG, now=START + 100_000)
+def started(disk: FaultyDisk) -> InMemoryNode:
+    return InMemoryNode(disk, config=CONFIG, now=START + 100_000)
 
 
 # what these have found

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rota.broker.event import ConnectionId
 from rota.errors import Code, FormatError
 from rota.formats.batch import Record, encode
 from rota.model.naming import JOURNAL
@@ -36,7 +37,8 @@ from tests.support.fuzz_frames import (
     some_request,
     with_extreme,
 )
-from tests.support.whole_node import START, VERSIONS, Peer, WholeNode, values
+from tests.support.node import VERSIONS, ClientConnection, InMemoryNode
+from tests.support.requests import START, values
 from tests.support.wire_messages import classes
 
 T = TypeVar("T")
@@ -57,9 +59,11 @@ class Siege:
     def __init__(self, seed: int, *, passwords: bool = False) -> None:
         self.rng = random.Random(seed)
         self.seed = seed
-        self.node = WholeNode(passwords={"user": "password"} if passwords else None)
+        self.node = InMemoryNode(passwords={"user": "password"} if passwords else None)
         self.known = Known()
-        self.attackers: list[Peer] = []
+        self.attackers: list[ClientConnection] = []
+        #: The frame that is answered next; None if it has no head, as within a login.
+        self.asked: dict[ConnectionId, bytes | None] = {}
         self.sent: list[bytes] = []
         self.kept: list[bytes] = []
         self.committed = -1
@@ -78,7 +82,7 @@ class Siege:
     def keep(self) -> None:
         """A good client, whom nobody knows: it is promised a record and an offset."""
         value = b"%d" % len(self.kept)
-        answer = self.friend.produce("kept", 0, encode([Record(0, START, b"k", value)]))
+        answer = self.friend.produce_batch("kept", 0, encode([Record(0, START, b"k", value)]))
         assert (answer.error_code, answer.base_offset) == (0, len(self.kept)), self.told()
         self.kept.append(value)
         code = self.friend.commit("keeper", "kept", 0, len(self.kept), "as promised")
@@ -90,10 +94,10 @@ class Siege:
             assert journal is not None, self.told()
             assert journal.config.max_message_bytes < LEAST, self.told()
 
-    def check_promises(self, node: WholeNode | None = None) -> None:
+    def check_promises(self, node: InMemoryNode | None = None) -> None:
         node = node or self.node
         friend = node.connect()
-        found = friend.fetch("kept", 0)
+        found = friend.fetch_partition("kept", 0)
         assert found.error_code == 0, self.told()
         expected = [(at, b"k", value) for at, value in enumerate(self.kept)]
         assert values(bytes(found.records)) == expected, self.told()
@@ -103,50 +107,51 @@ class Siege:
 
     def told(self) -> str:
         last = self.sent[-1][:200].hex() if self.sent else "none"
-        return f"seed {self.seed}, frame {len(self.sent)}: {last}; said: {self.node.lines[-2:]}"
+        return f"seed {self.seed}, frame {len(self.sent)}: {last}; said: {self.node.log_lines[-2:]}"
 
-    def give(self, frame: bytes, peer: Peer | None = None) -> None:
+    def give(self, frame: bytes, peer: ClientConnection | None = None) -> None:
         """A frame from an attacker who does not wait; what comes back is judged."""
         peer = self.attacker() if peer is None else peer
-        client = next(each for each in self.node.node.clients if each.connection == peer.connection)
+        client = next(each for each in self.node.node.clients if each.connection == peer.id)
         bare = client.raw is not None
         self.sent.append(frame)
-        peer.asked = None if bare else frame
+        self.asked[peer.id] = None if bare else frame
         try:
-            peer.give(frame)
+            peer.send_frame(frame)
         except AssertionError as error:
             raise AssertionError(f"{error}; {self.told()}") from error
         except Exception as error:
             raise AssertionError(f"{error!r} left the node; {self.told()}") from error
         self.judge()
 
-    def attacker(self) -> Peer:
+    def attacker(self) -> ClientConnection:
         free = [each for each in self.attackers if each.closed is None and not each.waits]
         if len(free) < 3 and len(self.attackers) < 40:
             peer = self.node.connect()
             self.attackers.append(peer)
             return peer
         if not free:  # all wait: one gives up
-            self.attackers.pop(0).hang_up()
+            self.attackers.pop(0).disconnect()
             return self.attacker()
         return self.rng.choice(free)
 
     def judge(self) -> None:
         """Answers follow their schemas; nothing unexpected was caught."""
         # an administrator may do that
-        errors = [line for line in self.node.errors if "max.message.bytes is" not in line]
+        errors = [line for line in self.node.error_lines if "max.message.bytes is" not in line]
         assert not errors, f"{errors}; {self.told()}"
-        unwritten = [line for line in self.node.lines if "cannot be written" in line]
+        unwritten = [line for line in self.node.log_lines if "cannot be written" in line]
         assert not unwritten, f"{unwritten}; {self.told()}"
         for peer in self.attackers:
-            while peer.answers:
-                self.read(peer, peer.answers.pop(0))
+            while peer.responses:
+                self.read(peer, peer.responses.popleft())
         self.attackers = [each for each in self.attackers if each.closed is None]
 
-    def read(self, peer: Peer, data: bytes | None) -> None:
-        if data is None or peer.asked is None:
+    def read(self, peer: ClientConnection, data: bytes | None) -> None:
+        asked = self.asked[peer.id]
+        if data is None or asked is None:
             return
-        head = read_head(peer.asked)
+        head = read_head(asked)
         api = Api(head.api)
         version = head.version if head.version in VERSIONS[api] else 0
         assert int.from_bytes(data[:4], "big") == len(data) - 4, self.told()
@@ -169,10 +174,10 @@ class Siege:
         rng = self.rng
         match rng.randrange(20):
             case 0:
-                self.node.advance(rng.choice((0, 1, 100, 5_000, 61_000)))
+                self.node.jump(rng.choice((0, 1, 100, 5_000, 61_000)))
                 self.judge()
             case 1 if self.attackers:
-                self.attackers.pop(rng.randrange(len(self.attackers))).hang_up()
+                self.attackers.pop(rng.randrange(len(self.attackers))).disconnect()
                 self.judge()
             case 2:
                 self.keep()
@@ -186,12 +191,12 @@ class Siege:
     def end(self) -> None:
         """All promises are kept, here and after a restart; nobody waits for ever."""
         self.check_promises()
-        for restarted in (self.node.killed, self.node.stopped):
-            node = restarted()
-            assert not node.errors, f"{node.errors}; {self.told()}"
+        for clean in (False, True):
+            node = self.node.restart(clean=clean)
+            assert not node.error_lines, f"{node.error_lines}; {self.told()}"
             self.check_promises(node)
         for _ in range(3):
-            self.node.advance(FOREVER)
+            self.node.jump(FOREVER)
             self.judge()
         waiting = [peer for peer in self.attackers if peer.waits]
         assert not waiting, self.told()
@@ -270,7 +275,7 @@ def test_tags_that_nobody_knows(api: Api) -> None:
             found.give(frame[:-1] + varint(many) + tags, peer)
             assert peer.closed is None, peer.closed
             if peer.waits:
-                peer.hang_up()
+                peer.disconnect()
                 peer = found.node.connect()
                 found.attackers.append(peer)
         found.give(frame[:-1] + varint(2**32 - 1) + varint(1) + varint(2**32 - 1))
@@ -294,9 +299,9 @@ def test_memory_is_bounded_by_what_was_sent(api: Api) -> None:
         for frame in (*frames[:1], *frames):  # once before: decoders are made on first use
             peer = found.node.connect()
             found.attackers.append(peer)
-            peer.asked = frame
+            found.asked[peer.id] = frame
             tracemalloc.start()
-            peer.give(frame)
+            peer.send_frame(frame)
             most = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             found.judge()

@@ -12,11 +12,12 @@ from rota.wire.message import (
     HeartbeatRequest,
     OffsetCommitRequest,
 )
-from tests.support.whole_node import START, Peer, WholeNode
+from tests.support.node import ClientConnection, InMemoryNode
+from tests.support.requests import START
 
 
-def started() -> tuple[WholeNode, Peer]:
-    node = WholeNode()
+def started() -> tuple[InMemoryNode, ClientConnection]:
+    node = InMemoryNode()
     node.topics.create("t", 1, {}, START)
     return node, node.connect()
 
@@ -29,8 +30,8 @@ def test_groups_go_on_when_their_journal_was_deleted() -> None:
     assert peer.ask(FindCoordinatorRequest(key="g"), 0).error_code == 0
     assert peer.committed("g") == {}
     assert peer.commit("g", "t", 0, 3, "") is Code.NONE
-    assert node.killed().connect().committed("g") == {("t", 0): (3, "")}
-    assert not node.errors
+    assert node.restart().connect().committed("g") == {("t", 0): (3, "")}
+    assert not node.error_lines
 
 
 def test_a_member_learns_that_the_journal_was_deleted() -> None:
@@ -49,7 +50,7 @@ def test_the_journal_gets_no_more_partitions_for_groups_would_lose_their_offsets
     (found,) = peer.ask(CreatePartitionsRequest(topics=[more], timeout_ms=1_000), 1).results
     assert found.error_code == Code.INVALID_PARTITIONS
     assert "keeps its 3 partitions" in found.error_message
-    after = node.killed().connect()
+    after = node.restart().connect()
     for group in ("a", "b", "c", "d"):
         assert after.committed(group) == {("t", 0): (7, group)}
 
@@ -64,6 +65,6 @@ def test_the_largest_retention_of_an_offset_means_for_ever() -> None:
         topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[one])],
     )
     assert peer.ask(request, 2).topics[0].partitions[0].error_code == 0
-    node.advance(10 * 365 * 86_400_000)
+    node.jump(10 * 365 * 86_400_000)
     assert node.connect().committed("g") == {("t", 0): (5, "")}
-    assert not node.errors
+    assert not node.error_lines

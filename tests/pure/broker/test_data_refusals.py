@@ -11,9 +11,21 @@ from kafka.protocol import admin, consumer, producer
 from rota.broker.call import Call
 from rota.broker.dispatch import Handler
 from rota.broker.fault import Faults
+from rota.broker.handlers import (
+    delete_records,
+    fetch,
+    leader_epoch,
+    list_offsets,
+    produce,
+    producer_id,
+)
 from rota.errors import Code
 from rota.wire.api import Api
-from tests.support.data_node import HANDLERS, DataNode, fetch_request, numbered, produce_request
+from tests.support.node import InMemoryNode
+from tests.support.requests import fetch_request, numbered, produce_request
+
+MODULES = (produce, fetch, list_offsets, producer_id, leader_epoch, delete_records)
+DATA = [each for module in MODULES for each in module.HANDLERS]
 
 
 class Refusing(Faults):
@@ -24,15 +36,15 @@ class Refusing(Faults):
         return True
 
 
-def request_of(api: Api, node: DataNode) -> Any:
+def request_of(api: Api, node: InMemoryNode) -> Any:
     topics = consumer.ListOffsetsRequest.ListOffsetsTopic
     epochs = consumer.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     deleted = admin.DeleteRecordsRequest.DeleteRecordsTopic
     match api:
         case Api.PRODUCE:
-            return produce_request(node, {("t", 0): numbered(1), ("t", 1): numbered(1)})
+            return produce_request(node.topic_ids(), {("t", 0): numbered(1), ("t", 1): numbered(1)})
         case Api.FETCH:
-            return fetch_request(node, {("t", 0): 0, ("t", 1): 0})
+            return fetch_request(node.topic_ids(), {("t", 0): 0, ("t", 1): 0})
         case Api.LIST_OFFSETS:
             parts = [topics.ListOffsetsPartition(partition_index=0, timestamp=-1)]
             return consumer.ListOffsetsRequest(
@@ -71,22 +83,22 @@ def codes(message: Any) -> set[int]:
     ("api", "version"),
     [
         (handler.api, version)
-        for handler in HANDLERS.values()
+        for handler in DATA
         for version in range(handler.lowest, handler.highest + 1)
     ],
 )
 def test_refused(api: Api, version: int) -> None:
-    node = DataNode()
-    node.topic("t", 2)
+    node = InMemoryNode()
+    node.create_topic("t", 2)
     node.node.faults = Refusing()
     response = node.connect().ask(request_of(api, node), version)
     assert codes(response.to_dict()) == {Code.KAFKA_STORAGE_ERROR}
 
 
 def test_a_producer_that_expects_no_answer_gets_none() -> None:
-    node = DataNode()
-    node.topic("t", 2)
+    node = InMemoryNode()
+    node.create_topic("t", 2)
     node.node.faults = Refusing()
     peer = node.connect()
-    assert peer.ask(produce_request(node, {("t", 0): numbered(1)}, acks=0), 9) is None
+    assert peer.ask(produce_request(node.topic_ids(), {("t", 0): numbered(1)}, acks=0), 9) is None
     assert peer.closed is None

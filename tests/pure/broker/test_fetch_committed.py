@@ -6,7 +6,8 @@ import pytest
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from rota.formats.batch import Marker, Record, decode, encode, marker, records
-from tests.support.data_node import START, DataNode, Peer, fetch_request, numbered
+from tests.support.node import ClientConnection, InMemoryNode
+from tests.support.requests import START, fetch_request, numbered
 
 T = ("t", 0)
 FILE = "t-0/00000000000000000000.log"
@@ -28,15 +29,14 @@ def end(kind: Marker, offset: int, producer: int) -> bytes:
     return marker(kind, offset=offset, timestamp=START, producer_id=producer, producer_epoch=0)
 
 
-def reopened(*batches: bytes) -> Peer:
+def reopened(*batches: bytes) -> ClientConnection:
     """A partition with two records of no transaction, and then these batches."""
-    node = DataNode()
-    node.topic("t")
+    node = InMemoryNode()
+    node.create_topic("t")
     node.connect().store(numbered(2))
     for each in batches:
         node.disk.append(FILE, each)
-    node.disk.kill()
-    return DataNode(node.disk).connect()
+    return node.restart().connect()
 
 
 ONE_OPEN = (part(2, 9), part(4, 10), end(Marker.ABORT, 6, 9))
@@ -49,7 +49,7 @@ def offsets(data: bytes) -> list[int]:
 
 @pytest.mark.parametrize("version", range(4, 19))
 def test_up_to_the_first_open_transaction(version: int) -> None:
-    answer = reopened(*ONE_OPEN).read({T: 0}, version, isolation=COMMITTED)[T]
+    answer = reopened(*ONE_OPEN).fetch({T: 0}, version, isolation=COMMITTED)[T]
     assert offsets(answer.records)[-1] == 3
     assert (answer.high_watermark, answer.last_stable_offset) == (7, 4)
     aborted = [(each.producer_id, each.first_offset) for each in answer.aborted_transactions]
@@ -57,7 +57,7 @@ def test_up_to_the_first_open_transaction(version: int) -> None:
 
 
 def test_other_readers_see_all() -> None:
-    answer = reopened(*ONE_OPEN).read({T: 0})[T]
+    answer = reopened(*ONE_OPEN).fetch({T: 0})[T]
     assert len(bytes(answer.records)) == sum(map(len, (numbered(2), *ONE_OPEN)))
     assert answer.last_stable_offset == 4
     assert answer.aborted_transactions is None
@@ -65,27 +65,27 @@ def test_other_readers_see_all() -> None:
 
 def test_when_all_have_ended_it_is_said_which_were_aborted() -> None:
     peer = reopened(*ALL_ENDED)
-    answer = peer.read({T: 4}, isolation=COMMITTED)[T]
+    answer = peer.fetch({T: 4}, isolation=COMMITTED)[T]
     assert answer.last_stable_offset == answer.high_watermark == 8
     assert [each.producer_id for each in answer.aborted_transactions] == [9]
-    late = peer.read({T: 7}, isolation=COMMITTED)[T]
+    late = peer.fetch({T: 7}, isolation=COMMITTED)[T]
     assert late.aborted_transactions == []
 
 
 def test_an_aborted_transaction_behind_what_is_given_is_not_told() -> None:
     peer = reopened(*ALL_ENDED)
-    answer = peer.read({T: 0}, isolation=COMMITTED, partition_max=1)[T]
+    answer = peer.fetch({T: 0}, isolation=COMMITTED, partition_max=1)[T]
     assert offsets(answer.records) == [0, 1]
     assert answer.aborted_transactions == []
 
 
 def test_what_is_not_stable_does_not_end_a_wait() -> None:
     peer = reopened(*ONE_OPEN)
-    peer.send(fetch_request(peer.node, {T: 4}, isolation=COMMITTED, max_wait=500), 16)
+    peer.send(fetch_request(peer.node.topic_ids(), {T: 4}, isolation=COMMITTED, max_wait=500), 16)
     peer.node.connect().store(numbered(1))
     assert peer.waits
     peer.node.advance(500)
-    assert bytes(peer.partitions(peer.answer())[T].records) == b""
+    assert bytes(peer.fetched(peer.receive())[T].records) == b""
 
 
 @pytest.mark.parametrize(("isolation", "expected"), [(0, 7), (COMMITTED, 4)])

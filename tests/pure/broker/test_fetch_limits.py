@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.formats.batch import decode, records, walk
-from tests.support.data_node import DataNode, numbered
+from tests.support.node import InMemoryNode
+from tests.support.requests import numbered
 
 LIMITS = st.one_of(st.integers(0, 40), st.integers(0, 3_000), st.just(2**31 - 1))
 
@@ -20,18 +21,18 @@ LIMITS = st.one_of(st.integers(0, 40), st.integers(0, 3_000), st.just(2**31 - 1)
 def test_everything_is_read_once_in_order(
     sizes: list[list[int]], limits: list[tuple[int, int]], version: int, committed: bool
 ) -> None:
-    node = DataNode()
-    node.topic("t", len(sizes))
+    node = InMemoryNode()
+    node.create_topic("t", len(sizes))
     peer = node.connect()
-    for partition, counts in enumerate(sizes):
-        peer.store(*map(numbered, counts), partition=partition)
+    for number, counts in enumerate(sizes):
+        peer.store(*map(numbered, counts), partition=number)
     largest = max((len(numbered(count)) for counts in sizes for count in counts), default=0)
     positions = {("t", each): 0 for each in range(len(sizes))}
     ends = {("t", each): sum(counts) for each, counts in enumerate(sizes)}
     turn = 0
     while positions != ends:
         most, most_each = limits[turn % len(limits)]
-        answers = peer.read(
+        answers = peer.fetch(
             positions,
             version,
             max_bytes=most,

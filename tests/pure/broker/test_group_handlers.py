@@ -16,20 +16,22 @@ from rota.broker.handlers import group, offset
 from rota.errors import Code
 from rota.wire.api import Api
 from rota.wire.message import read_head, read_request, write_response
-from tests.support.group_node import START, GroupNode, Peer, code, decoded, frame
-from tests.support.group_requests import (
+from tests.support.node import ClientConnection, InMemoryNode, decode_response, request_frame
+from tests.support.requests import (
     GROUP,
+    START,
     Member,
+    code,
     commit,
     delete,
     delete_offsets,
     describe,
-    fetch,
     find,
     heartbeat,
     join,
     leave,
     list_groups,
+    offset_fetch,
     sync,
 )
 
@@ -46,7 +48,7 @@ REQUESTS: dict[Api, Callable[[], Any]] = {
     Api.HEARTBEAT: lambda: heartbeat("m", 1),
     Api.LEAVE_GROUP: lambda: leave("m"),
     Api.OFFSET_COMMIT: lambda: commit({("t", 0): 7, ("u", 1): 8}),
-    Api.OFFSET_FETCH: lambda: fetch({"t": [0, 1]}, GROUP, "another"),
+    Api.OFFSET_FETCH: lambda: offset_fetch({"t": [0, 1]}, GROUP, "another"),
     Api.DESCRIBE_GROUPS: lambda: describe(GROUP, "another"),
     Api.LIST_GROUPS: list_groups,
     Api.DELETE_GROUPS: lambda: delete(GROUP, "another"),
@@ -60,14 +62,14 @@ def versions(api: Api) -> pytest.MarkDecorator:
 
 
 @pytest.fixture
-def node() -> GroupNode:
-    made = GroupNode()
-    made.topic()
+def node() -> InMemoryNode:
+    made = InMemoryNode()
+    made.create_topic(partitions=4)
     return made
 
 
 @pytest.fixture
-def peer(node: GroupNode) -> Peer:
+def peer(node: InMemoryNode) -> ClientConnection:
     return node.connect()
 
 
@@ -104,7 +106,7 @@ def test_the_offered_versions_are_those_of_the_specification() -> None:
 @pytest.mark.parametrize(("api", "version"), OFFERED)
 def test_a_refusal_says_its_code_wherever_there_is_room(api: Api, version: int) -> None:
     request = REQUESTS[api]()
-    data = frame(request, version, 5)
+    data = request_frame(request, version, 5)
     head = read_head(data)
     call = Call(
         api=api,
@@ -117,14 +119,14 @@ def test_a_refusal_says_its_code_wherever_there_is_room(api: Api, version: int) 
         drop=lambda reason: None,
     )
     response = HANDLERS[api].refuse(call, Code.REBALANCE_IN_PROGRESS)
-    answer = decoded(bytes(write_response(api, version, 5, response)), request, version, 5)
+    answer = decode_response(bytes(write_response(api, version, 5, response)), request, version, 5)
     found = list(codes(answer))
     assert found
     assert set(found) == {Code.REBALANCE_IN_PROGRESS}
 
 
 @versions(Api.FIND_COORDINATOR)
-def test_the_coordinator_is_here(peer: Peer, version: int) -> None:
+def test_the_coordinator_is_here(peer: ClientConnection, version: int) -> None:
     answer = peer.ask(find("orders", "payments"), version)
     found = answer.coordinators if version >= 4 else [answer]
     assert [(each.error_code, each.node_id, each.host, each.port) for each in found] == [
@@ -138,7 +140,7 @@ def test_the_coordinator_is_here(peer: Peer, version: int) -> None:
 )
 @pytest.mark.parametrize("version", range(1, 7))
 def test_other_coordinators_are_refused_in_words(
-    peer: Peer, kind: int, expected: Code, version: int
+    peer: ClientConnection, kind: int, expected: Code, version: int
 ) -> None:
     answer = peer.ask(find("key", kind=kind), version)
     found = answer.coordinators[0] if version >= 4 else answer
@@ -148,7 +150,7 @@ def test_other_coordinators_are_refused_in_words(
 
 
 @versions(Api.JOIN_GROUP)
-def test_a_member_joins(node: GroupNode, peer: Peer, version: int) -> None:
+def test_a_member_joins(node: InMemoryNode, peer: ClientConnection, version: int) -> None:
     member = Member(peer, version=version)
     member.join()
     answer = member.joined()
@@ -157,31 +159,33 @@ def test_a_member_joins(node: GroupNode, peer: Peer, version: int) -> None:
     assert answer.leader == answer.member_id == member.id
     assert [bytes(each.metadata) for each in answer.members] == [b"told"]
     assert answer.protocol_type == ("consumer" if version >= 7 else None)
-    told = [line for line in node.lines if "unknown member id" in line]
+    told = [line for line in node.log_lines if "unknown member id" in line]
     assert ("requesting the member to rejoin" in told[0]) is (version >= 4)
 
 
 @versions(Api.JOIN_GROUP)
-def test_a_join_is_refused(peer: Peer, version: int) -> None:
+def test_a_join_is_refused(peer: ClientConnection, version: int) -> None:
     answer = peer.ask(join("stranger"), version)
     assert code(answer) is Code.UNKNOWN_MEMBER_ID
     assert answer.protocol_name == (None if version >= 7 else "")
     assert answer.members == []
 
 
-def test_the_first_version_has_one_timeout_for_both(node: GroupNode, peer: Peer) -> None:
+def test_the_first_version_has_one_timeout_for_both(
+    node: InMemoryNode, peer: ClientConnection
+) -> None:
     first = Member(peer, version=0)
     first.enter()
     second = Member(node.connect(), version=0)
     second.join()
     node.advance(9_999)
-    assert second.peer.waits
+    assert second.connection.waits
     node.advance(1)
     assert second.joined().generation_id == 2
 
 
 @versions(Api.SYNC_GROUP)
-def test_members_get_their_parts(peer: Peer, version: int) -> None:
+def test_members_get_their_parts(peer: ClientConnection, version: int) -> None:
     member = Member(peer)
     member.join()
     member.joined()
@@ -189,7 +193,7 @@ def test_members_get_their_parts(peer: Peer, version: int) -> None:
     assert member.synced() == f"part of {member.id}".encode()
 
 
-def test_a_sync_must_name_the_protocol_from_version_5_on(peer: Peer) -> None:
+def test_a_sync_must_name_the_protocol_from_version_5_on(peer: ClientConnection) -> None:
     member = Member(peer)
     member.join()
     member.joined()
@@ -201,7 +205,7 @@ def test_a_sync_must_name_the_protocol_from_version_5_on(peer: Peer) -> None:
 
 
 @versions(Api.HEARTBEAT)
-def test_heartbeats(peer: Peer, version: int) -> None:
+def test_heartbeats(peer: ClientConnection, version: int) -> None:
     member = Member(peer)
     member.enter()
     assert member.beat(version) is Code.NONE
@@ -209,7 +213,7 @@ def test_heartbeats(peer: Peer, version: int) -> None:
 
 
 @versions(Api.LEAVE_GROUP)
-def test_members_leave(node: GroupNode, peer: Peer, version: int) -> None:
+def test_members_leave(node: InMemoryNode, peer: ClientConnection, version: int) -> None:
     member = Member(peer)
     member.enter()
     answer = peer.ask(leave(member.id), version)
@@ -223,7 +227,7 @@ def test_members_leave(node: GroupNode, peer: Peer, version: int) -> None:
 
 
 @versions(Api.DESCRIBE_GROUPS)
-def test_groups_are_described(peer: Peer, version: int) -> None:
+def test_groups_are_described(peer: ClientConnection, version: int) -> None:
     member = Member(peer, group_instance_id="static")
     member.enter()
     there, gone = peer.ask(describe(GROUP, "gone", operations=version >= 3), version).groups
@@ -245,20 +249,20 @@ def test_groups_are_described(peer: Peer, version: int) -> None:
         assert "gone" in gone.error_message
 
 
-def test_operations_are_told_only_when_asked_for(peer: Peer) -> None:
+def test_operations_are_told_only_when_asked_for(peer: ClientConnection) -> None:
     Member(peer).enter()
     (told,) = peer.ask(describe(), 6).groups
     assert told.authorized_operations is None
 
 
-def test_an_ipv6_client_is_shown_as_java_shows_it(node: GroupNode) -> None:
+def test_an_ipv6_client_is_shown_as_java_shows_it(node: InMemoryNode) -> None:
     Member(node.connect("::1")).enter()
     (told,) = node.connect().ask(describe(), 5).groups
     assert told.members[0].client_host == "/0:0:0:0:0:0:0:1"
 
 
 @versions(Api.LIST_GROUPS)
-def test_groups_are_listed(node: GroupNode, peer: Peer, version: int) -> None:
+def test_groups_are_listed(node: InMemoryNode, peer: ClientConnection, version: int) -> None:
     assert peer.ask(list_groups(), version).groups == []
     for name in ("b", "a", "c"):
         Member(node.connect(), name).enter()
@@ -277,7 +281,7 @@ def test_groups_are_listed(node: GroupNode, peer: Peer, version: int) -> None:
 
 
 @versions(Api.DELETE_GROUPS)
-def test_groups_are_deleted(peer: Peer, version: int) -> None:
+def test_groups_are_deleted(peer: ClientConnection, version: int) -> None:
     member = Member(peer)
     member.enter()
     peer.ask(commit({("t", 0): 1}, group="simple"), 8)
@@ -291,8 +295,8 @@ def test_groups_are_deleted(peer: Peer, version: int) -> None:
     assert left.group_id == GROUP
 
 
-def test_nothing_is_asked_for(peer: Peer) -> None:
-    described, deleted, fetched = describe(), delete(), fetch({})
+def test_nothing_is_asked_for(peer: ClientConnection) -> None:
+    described, deleted, fetched = describe(), delete(), offset_fetch({})
     described.groups = deleted.groups_names = fetched.groups = []
     assert peer.ask(described, 6).groups == []
     assert peer.ask(deleted, 2).results == []

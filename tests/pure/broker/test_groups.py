@@ -7,7 +7,6 @@ from operator import itemgetter
 
 import pytest
 
-from rota.broker.event import Woken
 from rota.errors import Code, InputError, Refused
 from rota.formats.batch import Marker, records
 from rota.formats.batch import decode as decode_batches
@@ -20,35 +19,35 @@ from rota.model.naming import JOURNAL
 from rota.model.reply import DescribeGroupsReply, FetchOffsetsReply, ListGroupsReply
 from rota.model.request import DescribeGroups, FetchOffsets, ListGroups
 from rota.replay.serverlog import Passed, parse
-from tests.support.group_node import BROKER, GroupNode, Peer
-from tests.support.group_requests import (
+from tests.support.node import BROKER, ClientConnection, InMemoryNode
+from tests.support.recorded_segment import journal_segments
+from tests.support.requests import (
     GROUP,
     SESSION,
     Member,
     commit,
     delete,
     describe,
-    fetch,
     find,
     join,
     list_groups,
+    offset_fetch,
 )
-from tests.support.recorded_segment import journal_segments
 
 
 @pytest.fixture
-def node() -> GroupNode:
-    made = GroupNode()
-    made.topic()
+def node() -> InMemoryNode:
+    made = InMemoryNode()
+    made.create_topic(partitions=4)
     return made
 
 
 @pytest.fixture
-def peer(node: GroupNode) -> Peer:
+def peer(node: InMemoryNode) -> ClientConnection:
     return node.connect()
 
 
-def pair(node: GroupNode) -> tuple[Member, Member]:
+def pair(node: InMemoryNode) -> tuple[Member, Member]:
     """Two members, the first of which leads."""
     first, second = Member(node.connect()), Member(node.connect())
     first.enter()
@@ -63,7 +62,7 @@ def pair(node: GroupNode) -> tuple[Member, Member]:
     return first, second
 
 
-def state(peer: Peer, group: str = GROUP) -> tuple[str, int]:
+def state(peer: ClientConnection, group: str = GROUP) -> tuple[str, int]:
     (told,) = peer.ask(describe(group), 5).groups
     return told.group_state, len(told.members)
 
@@ -72,7 +71,7 @@ def state(peer: Peer, group: str = GROUP) -> tuple[str, int]:
 
 
 def test_the_journal_is_made_when_somebody_looks_for_a_coordinator(
-    node: GroupNode, peer: Peer
+    node: InMemoryNode, peer: ClientConnection
 ) -> None:
     assert node.topics.get(JOURNAL) is None
     assert peer.ask(list_groups(), 4).groups == []
@@ -84,7 +83,7 @@ def test_the_journal_is_made_when_somebody_looks_for_a_coordinator(
     assert made.config.compacted
 
 
-def test_a_group_is_written_to_its_own_partition(node: GroupNode) -> None:
+def test_a_group_is_written_to_its_own_partition(node: InMemoryNode) -> None:
     Member(node.connect()).enter()
     ends = [
         node.topics.log(JOURNAL, each).end  # type: ignore[union-attr]
@@ -95,16 +94,18 @@ def test_a_group_is_written_to_its_own_partition(node: GroupNode) -> None:
     assert sum(ends) == 2
 
 
-def test_no_coordinator_while_the_journal_cannot_be_made(node: GroupNode, peer: Peer) -> None:
+def test_no_coordinator_while_the_journal_cannot_be_made(
+    node: InMemoryNode, peer: ClientConnection
+) -> None:
     node.disk.room(0)
     assert peer.ask(find(), 2).error_code == Code.COORDINATOR_NOT_AVAILABLE
     assert peer.ask(join(), 5).error_code == Code.COORDINATOR_NOT_AVAILABLE
-    assert node.said("cannot be made")
+    assert node.logged("cannot be made")
     node.disk.room(None)
     assert peer.ask(find(), 2).error_code == Code.NONE
 
 
-def test_without_its_journal_a_broker_forgets_its_groups(node: GroupNode) -> None:
+def test_without_its_journal_a_broker_forgets_its_groups(node: InMemoryNode) -> None:
     first, _ = pair(node)
     late = Member(node.connect())
     late.join()
@@ -112,73 +113,73 @@ def test_without_its_journal_a_broker_forgets_its_groups(node: GroupNode) -> Non
         node.topics.grow(JOURNAL, 4, node.now)
     node.topics.delete(JOURNAL, node.now)
     node.advance(0)
-    assert late.peer.answer().error_code == Code.NOT_COORDINATOR
-    assert first.peer.ask(list_groups(), 4).groups == []
+    assert late.connection.receive().error_code == Code.NOT_COORDINATOR
+    assert first.connection.ask(list_groups(), 4).groups == []
     assert first.beat() is Code.UNKNOWN_MEMBER_ID
     first.id = ""
     first.enter()
-    assert state(first.peer) == ("Stable", 1)
+    assert state(first.connection) == ("Stable", 1)
 
 
 # restarts
 
 
-def test_a_stable_group_outlives_a_restart_without_a_rebalance(node: GroupNode) -> None:
+def test_a_stable_group_outlives_a_restart_without_a_rebalance(node: InMemoryNode) -> None:
     first, second = pair(node)
     assert first.commit(17) is Code.NONE
-    again = node.restarted()
+    again = node.restart()
     for member in (first, second):
-        member.peer = again.connect()
+        member.connection = again.connect()
         assert member.beat() is Code.NONE
     assert second.commit(18, partition=1) is Code.NONE
-    (topic,) = first.peer.ask(fetch(None), 7).topics
+    (topic,) = first.connection.ask(offset_fetch(None), 7).topics
     assert {each.partition_index: each.committed_offset for each in topic.partitions} == {
         0: 17,
         1: 18,
     }
-    assert state(first.peer) == ("Stable", 2)
+    assert state(first.connection) == ("Stable", 2)
     second.sync()
     assert second.synced() == f"part of {second.id}".encode()
 
 
-def test_sessions_begin_anew_with_a_restart(node: GroupNode) -> None:
+def test_sessions_begin_anew_with_a_restart(node: InMemoryNode) -> None:
     pair(node)
     node.advance(SESSION - 1)
-    again = node.restarted()
+    again = node.restart()
     again.advance(SESSION - 1)
     assert state(again.connect()) == ("Stable", 2)
     again.advance(1)
     assert state(again.connect()) == ("Empty", 0)
 
 
-def test_a_rebalance_is_forgotten_by_a_restart(node: GroupNode) -> None:
+def test_a_rebalance_is_forgotten_by_a_restart(node: InMemoryNode) -> None:
     first = Member(node.connect())
     first.enter()
     Member(node.connect()).join()
-    assert state(first.peer) == ("PreparingRebalance", 2)
-    again = node.restarted()
-    first.peer = again.connect()
-    assert state(first.peer) == ("Stable", 1)
+    assert state(first.connection) == ("PreparingRebalance", 2)
+    again = node.restart()
+    first.connection = again.connect()
+    assert state(first.connection) == ("Stable", 1)
     assert first.beat() is Code.NONE
 
 
-def test_a_group_that_is_too_large_after_a_restart_rebalances(node: GroupNode) -> None:
+def test_a_group_that_is_too_large_after_a_restart_rebalances(node: InMemoryNode) -> None:
     pair(node)
-    again = node.restarted(groups=GroupConfig(initial_rebalance_delay=0, max_size=1))
+    again = node.restart(group_config=GroupConfig(initial_rebalance_delay=0, max_size=1))
     assert state(again.connect())[0] == "PreparingRebalance"
 
 
-def test_deleted_groups_stay_deleted(node: GroupNode, peer: Peer) -> None:
+def test_deleted_groups_stay_deleted(node: InMemoryNode, peer: ClientConnection) -> None:
     peer.ask(commit({("t", 0): 1}), 8)
     assert peer.ask(delete(), 2).results[0].error_code == Code.NONE
-    again = node.restarted().connect()
+    again = node.restart().connect()
     assert again.ask(list_groups(), 4).groups == []
 
 
-def test_generations_go_on_after_a_restart(node: GroupNode) -> None:
+def test_generations_go_on_after_a_restart(node: InMemoryNode) -> None:
     first, _ = pair(node)
-    again = node.restarted()
-    first.peer = again.connect()
+    again = node.restart()
+    first.connection = again.connect()
     late = Member(again.connect())
     late.join()
     first.join()
@@ -186,34 +187,34 @@ def test_generations_go_on_after_a_restart(node: GroupNode) -> None:
     assert late.joined().generation_id == 3
 
 
-def test_other_records_of_a_journal_are_passed_over_and_said(node: GroupNode) -> None:
+def test_other_records_of_a_journal_are_passed_over_and_said(node: InMemoryNode) -> None:
     first = Member(node.connect())
     first.enter()
     mine = journal_partition(GROUP, BROKER.offsets_partitions)
     strange = [encode(EpochSaved(group="new", epoch=2)), encode(EpochSaved(group="new", epoch=3))]
     node.topics.append_records(JOURNAL, mine, [*strange, (b"\0\1", b"?")], node.now)
-    again = node.restarted()
-    (passed,) = again.said("Passed over")
+    again = node.restart()
+    (passed,) = again.logged("Passed over")
     assert "2 ConsumerGroupMetadata" in passed
-    (unread,) = again.said("cannot be read")
+    (unread,) = again.logged("cannot be read")
     assert "1 records cannot be read; the first: offset 4: " in unread
-    first.peer = again.connect()
+    first.connection = again.connect()
     assert first.beat() is Code.NONE
 
 
 def test_a_journal_that_kafka_wrote_is_taken_over() -> None:
     config = BrokerConfig(offsets_partitions=50)
-    node = GroupNode(config=config)
+    node = InMemoryNode(config=config)
     node.connect().ask(find(), 2)
     for partition, data in journal_segments().items():
         node.disk.put(f"{JOURNAL}-{partition}/{0:020}.log", data)
-    again = node.restarted(config=config)
-    assert not again.said("cannot be read")
-    assert again.said("Passed over")
+    again = node.restart(config=config)
+    assert not again.logged("cannot be read")
+    assert again.logged("Passed over")
     peer = again.connect()
     found = {each.group_id for each in peer.ask(list_groups(), 4).groups}
     for name, offsets in recorded_offsets().items():
-        answer = peer.ask(fetch(None, name), 7)
+        answer = peer.ask(offset_fetch(None, name), 7)
         told = {
             (topic.name, each.partition_index): each.committed_offset
             for topic in answer.topics
@@ -256,46 +257,46 @@ def recorded_offsets() -> dict[str, dict[tuple[str, int], int]]:
 # members that wait
 
 
-def test_a_client_that_hangs_up_while_it_waits_does_no_harm(node: GroupNode) -> None:
+def test_a_client_that_hangs_up_while_it_waits_does_no_harm(node: InMemoryNode) -> None:
     first = Member(node.connect())
     first.enter()
     second = Member(node.connect())
     second.join()
-    second.peer.hang_up()
+    second.connection.disconnect()
     assert first.beat() is Code.REBALANCE_IN_PROGRESS
     first.join()
     assert len(first.joined().members) == 2
     first.sync()
     first.synced()
-    assert state(first.peer) == ("Stable", 2)
+    assert state(first.connection) == ("Stable", 2)
     for _ in range(3):
         node.advance(SESSION // 2)
         code = first.beat()
     assert code is Code.REBALANCE_IN_PROGRESS
-    assert state(first.peer) == ("PreparingRebalance", 1)
+    assert state(first.connection) == ("PreparingRebalance", 1)
 
 
-def test_the_members_of_a_group_wait_for_each_other(node: GroupNode) -> None:
+def test_the_members_of_a_group_wait_for_each_other(node: InMemoryNode) -> None:
     first = Member(node.connect())
     first.enter()
     second = Member(node.connect())
     second.join()
-    assert second.peer.waits
+    assert second.connection.waits
     first.join()
-    assert not second.peer.waits
+    assert not second.connection.waits
     second.joined()
     second.sync()
-    assert second.peer.waits
+    assert second.connection.waits
     first.joined()
     first.sync()
     assert second.synced() == f"part of {second.id}".encode()
 
 
 def test_the_first_members_may_be_waited_for() -> None:
-    node = GroupNode(groups=GroupConfig())
+    node = InMemoryNode(group_config=GroupConfig())
     first = Member(node.connect())
     first.join()
-    assert first.peer.waits
+    assert first.connection.waits
     node.advance(3_000)
     assert first.joined().generation_id == 1
 
@@ -303,21 +304,21 @@ def test_the_first_members_may_be_waited_for() -> None:
 # moving and expiring
 
 
-def test_a_group_is_moved(node: GroupNode) -> None:
+def test_a_group_is_moved(node: InMemoryNode) -> None:
     first, second = pair(node)
     late = Member(node.connect())
     late.join()
     node.groups.move(GROUP, node.now)
     node.advance(0)
-    assert late.peer.answer().error_code == Code.NOT_COORDINATOR
+    assert late.connection.receive().error_code == Code.NOT_COORDINATOR
     assert first.beat() is Code.NOT_COORDINATOR
     assert second.commit(1) is Code.NOT_COORDINATOR
-    assert first.peer.ask(find(), 2).error_code == Code.NONE
+    assert first.connection.ask(find(), 2).error_code == Code.NONE
     assert first.beat() is Code.NONE
     assert second.commit(1) is Code.NONE
 
 
-def test_the_owner_sees_a_moved_group_without_bringing_it_back(node: GroupNode) -> None:
+def test_the_owner_sees_a_moved_group_without_bringing_it_back(node: InMemoryNode) -> None:
     first, second = pair(node)
     first.commit(3)
     node.groups.move(GROUP, node.now)
@@ -338,13 +339,13 @@ def test_the_owner_sees_a_moved_group_without_bringing_it_back(node: GroupNode) 
     assert first.beat() is Code.REBALANCE_IN_PROGRESS
 
 
-def test_to_look_makes_no_journal(node: GroupNode) -> None:
+def test_to_look_makes_no_journal(node: InMemoryNode) -> None:
     for request in (DescribeGroups(groups=("g",)), FetchOffsets(group="g"), ListGroups()):
         node.groups.look(request, node.now)
     assert node.topics.get(JOURNAL) is None
 
 
-def test_a_moved_group_comes_back_by_itself(node: GroupNode) -> None:
+def test_a_moved_group_comes_back_by_itself(node: InMemoryNode) -> None:
     first, _ = pair(node)
     node.groups.move(GROUP, node.now)
     node.advance(9_999)
@@ -353,10 +354,10 @@ def test_a_moved_group_comes_back_by_itself(node: GroupNode) -> None:
     assert first.beat() is Code.NONE
 
 
-def test_a_member_is_expired(node: GroupNode) -> None:
+def test_a_member_is_expired(node: InMemoryNode) -> None:
     first, second = pair(node)
     node.groups.expire(GROUP, second.id, node.now)
-    assert state(first.peer) == ("PreparingRebalance", 1)
+    assert state(first.connection) == ("PreparingRebalance", 1)
     assert second.beat() is Code.UNKNOWN_MEMBER_ID
     with pytest.raises(InputError, match=f"no member '{second.id}'; its members: {first.id}"):
         node.groups.expire(GROUP, second.id, node.now)
@@ -365,48 +366,48 @@ def test_a_member_is_expired(node: GroupNode) -> None:
 # a disk that fails
 
 
-def test_nothing_is_promised_that_is_not_stored(node: GroupNode) -> None:
+def test_nothing_is_promised_that_is_not_stored(node: InMemoryNode) -> None:
     first, second = pair(node)
     node.disk.refuse("append", f"{JOURNAL}-*/*.log", partly=20)
     assert first.commit(5) is Code.NOT_COORDINATOR
-    assert len(node.said("It cannot be written")) == 1
+    assert len(node.logged("It cannot be written")) == 1
     assert first.commit(6) is Code.NONE
-    assert node.said("It can be written again")
-    again = node.restarted()
-    (topic,) = again.connect().ask(fetch(None), 7).topics
+    assert node.logged("It can be written again")
+    again = node.restart()
+    (topic,) = again.connect().ask(offset_fetch(None), 7).topics
     assert [each.committed_offset for each in topic.partitions] == [6]
     assert state(again.connect()) == ("Stable", 2)
     assert second.beat() is Code.NONE
 
 
-def test_an_assignment_that_is_not_stored_is_not_handed_out(node: GroupNode) -> None:
+def test_an_assignment_that_is_not_stored_is_not_handed_out(node: InMemoryNode) -> None:
     first = Member(node.connect())
     first.join()
     first.joined()
     node.disk.refuse("append", f"{JOURNAL}-*/*.log")
     first.sync()
-    assert first.peer.answer().error_code == Code.NOT_COORDINATOR
-    assert state(first.peer) == ("PreparingRebalance", 1)
-    assert state(node.restarted().connect()) == ("Empty", 0)
+    assert first.connection.receive().error_code == Code.NOT_COORDINATOR
+    assert state(first.connection) == ("PreparingRebalance", 1)
+    assert state(node.restart().connect()) == ("Empty", 0)
     first.join()
     first.joined()
     first.sync()
     first.synced()
-    assert state(first.peer) == ("Stable", 1)
+    assert state(first.connection) == ("Stable", 1)
 
 
-def test_a_full_disk_is_said_once(node: GroupNode) -> None:
+def test_a_full_disk_is_said_once(node: InMemoryNode) -> None:
     first = Member(node.connect())
     first.enter()
     node.disk.room(0)
     for offset in range(5):
         assert first.commit(offset) is Code.NOT_COORDINATOR
-    assert len(node.said("It cannot be written")) == 1
+    assert len(node.logged("It cannot be written")) == 1
     node.disk.room(None)
     assert first.commit(9) is Code.NONE
 
 
-def test_a_damaged_journal_partition_is_not_served(node: GroupNode) -> None:
+def test_a_damaged_journal_partition_is_not_served(node: InMemoryNode) -> None:
     Member(node.connect()).enter()
     partition = journal_partition(GROUP, BROKER.offsets_partitions)
     other = next(
@@ -415,14 +416,14 @@ def test_a_damaged_journal_partition_is_not_served(node: GroupNode) -> None:
         if journal_partition(name, BROKER.offsets_partitions) != partition
     )
     Member(node.connect(), other).enter()
-    again = node.restarted()  # it has looked through all of the log; then a bit flips
+    again = node.restart()  # it has looked through all of the log; then a bit flips
     again.disk.flip(f"{JOURNAL}-{partition}/{0:020}.log", 8 * 100)
     again.groups.move(GROUP, again.now)
     peer = again.connect()
     peer.ask(find(), 2)
     (told,) = peer.ask(describe(), 5).groups
     assert told.error_code == Code.NOT_COORDINATOR
-    (line,) = again.said("not served")
+    (line,) = again.logged("not served")
     assert f"{JOURNAL}-{partition}" in line
     assert state(peer, other) == ("Stable", 1)
     assert [each.group_id for each in peer.ask(list_groups(), 4).groups] == [other]
@@ -431,49 +432,48 @@ def test_a_damaged_journal_partition_is_not_served(node: GroupNode) -> None:
 # the log
 
 
-def test_the_log_reads_as_a_broker_s(node: GroupNode) -> None:
+def test_the_log_reads_as_a_broker_s(node: InMemoryNode) -> None:
     first, second = pair(node)
     node.groups.expire(GROUP, second.id, node.now)
     node.advance(SESSION)
-    told = node.said("[GroupCoordinator id=1 topic=__consumer_offsets partition=")
-    assert told == node.lines
+    told = node.logged("[GroupCoordinator id=1 topic=__consumer_offsets partition=")
+    assert told == node.log_lines
     understood = [parse(f"[2026-11-15 14:00:08,172] INFO {line} (logger)") for line in told]
     assert not [line for line, found in zip(told, understood, strict=True) if found is Passed.OTHER]
-    assert node.said(f"Stabilized group {GROUP} generation 2 with 2 members.")
-    assert node.said(f"Member {second.id} in group {GROUP} has failed")
-    assert node.said(f"Assignment received from leader {first.id} for group {GROUP}")
-    again = node.restarted()
-    assert again.said(f"Loaded classic group {GROUP} with ")
+    assert node.logged(f"Stabilized group {GROUP} generation 2 with 2 members.")
+    assert node.logged(f"Member {second.id} in group {GROUP} has failed")
+    assert node.logged(f"Assignment received from leader {first.id} for group {GROUP}")
+    again = node.restart()
+    assert again.logged(f"Loaded classic group {GROUP} with ")
 
 
-def test_a_member_without_a_common_strategy_is_told_of(node: GroupNode) -> None:
+def test_a_member_without_a_common_strategy_is_told_of(node: InMemoryNode) -> None:
     Member(node.connect()).enter()
     answer = node.connect().ask(join(protocol_type="connect"), 5)
     assert answer.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
-    (line,) = node.said("is refused")
+    (line,) = node.logged("is refused")
     assert "'connect'" in line
 
 
 # time
 
 
-def test_a_jump_of_the_clock_is_not_made_up_for(node: GroupNode) -> None:
+def test_a_jump_of_the_clock_is_not_made_up_for(node: InMemoryNode) -> None:
     first, _ = pair(node)
     assert first.commit(4) is Code.NONE
-    node.now += 500 * DAY
-    node.happen(Woken())
-    assert state(first.peer) == ("Empty", 0)
+    node.jump(500 * DAY)
+    assert state(first.connection) == ("Empty", 0)
     assert (node.node.next_alarm() or 0) > node.now
 
 
 # what is too long
 
 
-def test_a_name_too_long_for_a_member_id_is_refused(node: GroupNode) -> None:
+def test_a_name_too_long_for_a_member_id_is_refused(node: InMemoryNode) -> None:
     first = Member(node.connect())
     first.enter()
     peer = node.connect()
     assert peer.ask(join(group_instance_id="s" * 32_760), 6).error_code == Code.INVALID_REQUEST
-    peer.client = b"x" * 32_760
+    peer.client_id = "x" * 32_760
     assert peer.ask(join(), 6).error_code == Code.INVALID_REQUEST
     assert first.beat() is Code.NONE

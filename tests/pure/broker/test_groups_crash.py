@@ -15,8 +15,8 @@ import pytest
 
 from rota.errors import Code
 from tests.support.faulty_disk import FaultyDisk, Stopped
-from tests.support.group_node import GroupNode
-from tests.support.group_requests import GROUP, Member, commit, delete, describe, fetch, leave
+from tests.support.node import InMemoryNode
+from tests.support.requests import GROUP, Member, commit, delete, describe, leave, offset_fetch
 
 SIMPLE = "simple"
 
@@ -39,8 +39,8 @@ class Told:
         assert found in allowed, f"{what} is {found}, told or tried was {allowed}"
 
 
-def tell(node: GroupNode, told: Told) -> None:
-    node.topic()
+def tell(node: InMemoryNode, told: Told) -> None:
+    node.create_topic(partitions=4)
     first, second = Member(node.connect()), Member(node.connect())
     told.attempt("members", 1, lambda: _entered(first))
     for offset in (3, 5):
@@ -50,8 +50,8 @@ def tell(node: GroupNode, told: Told) -> None:
     second.join()
     told.attempt("members", 2, lambda: _joined(first, second))
     told.attempt("offset", 8, lambda: second.commit(8))
-    first.peer.ask(leave(first.id), 4)
-    told.attempt("members", 0, lambda: Code(second.peer.ask(leave(second.id), 4).error_code))
+    first.connection.ask(leave(first.id), 4)
+    told.attempt("members", 0, lambda: Code(second.connection.ask(leave(second.id), 4).error_code))
     told.attempt("simple", -1, lambda: Code(peer.ask(delete(SIMPLE), 2).results[0].error_code))
 
 
@@ -75,13 +75,13 @@ def _committed(answer: Any) -> Code:
     return Code(answer.topics[0].partitions[0].error_code)
 
 
-def look(node: GroupNode) -> dict[str, Any]:
+def look(node: InMemoryNode) -> dict[str, Any]:
     """What a broker shows."""
     peer = node.connect()
     (group,) = peer.ask(describe(), 5).groups
     assert group.group_state in ("Stable", "Empty", "Dead")
     offsets = [
-        peer.ask(fetch({"t": [0]}, name), 7).topics[0].partitions[0].committed_offset
+        peer.ask(offset_fetch({"t": [0]}, name), 7).topics[0].partitions[0].committed_offset
         for name in (GROUP, SIMPLE)
     ]
     return {"members": len(group.members), "offset": offsets[0], "simple": offsets[1]}
@@ -93,7 +93,7 @@ MISSING = {"members": 0, "offset": -1, "simple": -1}
 def died_at(change: int) -> tuple[FaultyDisk, Told, int] | None:
     """The disk after a death at this change, and what clients know; None if there is none."""
     disk = FaultyDisk(change)
-    node = GroupNode(disk)
+    node = InMemoryNode(disk)
     disk.stop_at(change)
     told = Told()
     try:
@@ -108,7 +108,7 @@ def test_what_was_promised_outlives_the_process() -> None:
         if (found := died_at(change)) is None:
             break
         disk, told, now = found
-        again = GroupNode(disk.kill(), now=now)
+        again = InMemoryNode(disk.kill(), now=now)
         for what, value in look(again).items():
             told.holds(what, value, MISSING[what])
         if again.topics.get("t") is not None:
@@ -123,11 +123,11 @@ def test_a_loss_of_power_leaves_nothing_that_was_not_said(least: bool) -> None:
         if (found := died_at(change)) is None:
             break
         disk, _, now = found
-        again = GroupNode(disk.crash(least=least), now=now)
+        again = InMemoryNode(disk.crash(least=least), now=now)
         shown = look(again)
         assert shown["members"] in (0, 1, 2)
         assert shown["offset"] in (-1, 3, 5, 8)
         assert shown["simple"] in (-1, 7)
         if again.topics.get("t") is None:
-            again.topic()
+            again.create_topic(partitions=4)
         Member(again.connect(), "next").enter()

@@ -9,25 +9,26 @@ from kafka.protocol.admin import DeleteRecordsRequest
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 from rota.errors import Code
-from tests.support.data_node import START, DataNode, Peer, batch, numbered
+from tests.support.node import ClientConnection, InMemoryNode
+from tests.support.requests import START, batch, numbered
 
 T = ("t", 0)
 LATEST, EARLIEST, NEWEST, LOCAL, TIERED, PENDING = -1, -2, -3, -4, -5, -6
 
 
 @pytest.fixture
-def node() -> DataNode:
-    node = DataNode()
-    node.topic("t", 2)
+def node() -> InMemoryNode:
+    node = InMemoryNode()
+    node.create_topic("t", 2)
     return node
 
 
 @pytest.fixture
-def peer(node: DataNode) -> Peer:
+def peer(node: InMemoryNode) -> ClientConnection:
     return node.connect()
 
 
-def offset_of(peer: Peer, time: int, version: int = 11, **fields: Any) -> Any:
+def offset_of(peer: ClientConnection, time: int, version: int = 11, **fields: Any) -> Any:
     kind = ListOffsetsRequest.ListOffsetsTopic
     wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": time}
     topic = fields.pop("topic", "t")
@@ -43,7 +44,7 @@ def offset_of(peer: Peer, time: int, version: int = 11, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_the_ends(node: DataNode, peer: Peer, version: int) -> None:
+def test_the_ends(node: InMemoryNode, peer: ClientConnection, version: int) -> None:
     peer.store(numbered(3), numbered(3))
     node.topics.delete_before("t", 0, 2, node.now)
     assert [offset_of(peer, each, version).offset for each in (EARLIEST, LATEST)] == [2, 6]
@@ -67,14 +68,14 @@ def test_the_ends(node: DataNode, peer: Peer, version: int) -> None:
         (PENDING, (-1, -1)),
     ],
 )
-def test_times(peer: Peer, time: int, expected: tuple[int, int]) -> None:
+def test_times(peer: ClientConnection, time: int, expected: tuple[int, int]) -> None:
     for at, values in ((0, (b"a", b"b")), (10, (b"c",)), (30, (b"d", b"e")), (20, (b"f",))):
         peer.store(batch(*values, timestamp=START + at))
     found = offset_of(peer, time)
     assert (found.error_code, found.offset, found.timestamp) == (0, *expected)
 
 
-def test_an_empty_partition(peer: Peer) -> None:
+def test_an_empty_partition(peer: ClientConnection) -> None:
     found = {each: offset_of(peer, each) for each in (LATEST, EARLIEST, NEWEST, START)}
     assert {each: found[each].offset for each in found} == {
         LATEST: 0,
@@ -87,7 +88,9 @@ def test_an_empty_partition(peer: Peer) -> None:
 @pytest.mark.parametrize(
     ("time", "version"), [(NEWEST, 6), (LOCAL, 7), (TIERED, 8), (PENDING, 10), (-7, 11)]
 )
-def test_words_that_a_version_does_not_have(peer: Peer, time: int, version: int) -> None:
+def test_words_that_a_version_does_not_have(
+    peer: ClientConnection, time: int, version: int
+) -> None:
     found = offset_of(peer, time, version)
     assert Code(found.error_code) is Code.UNSUPPORTED_VERSION
     assert (found.offset, found.timestamp) == (-1, -1)
@@ -102,14 +105,18 @@ def test_words_that_a_version_does_not_have(peer: Peer, time: int, version: int)
         ({"times": 2}, Code.INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_looked_up(peer: Peer, wrong: dict[str, Any], code: Code) -> None:
+def test_what_cannot_be_looked_up(
+    peer: ClientConnection, wrong: dict[str, Any], code: Code
+) -> None:
     assert Code(offset_of(peer, LATEST, **wrong).error_code) is code
 
 
 # OffsetForLeaderEpoch
 
 
-def end_of(peer: Peer, epoch: int, version: int, current: int = -1, partition: int = 0) -> Any:
+def end_of(
+    peer: ClientConnection, epoch: int, version: int, current: int = -1, partition: int = 0
+) -> Any:
     kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     part = kind.OffsetForLeaderPartition(
         partition=partition, current_leader_epoch=current, leader_epoch=epoch
@@ -121,7 +128,7 @@ def end_of(peer: Peer, epoch: int, version: int, current: int = -1, partition: i
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_where_an_epoch_ends(peer: Peer, version: int) -> None:
+def test_where_an_epoch_ends(peer: ClientConnection, version: int) -> None:
     peer.store(numbered(3))
     found = end_of(peer, 0, version)
     assert (found.error_code, found.leader_epoch, found.end_offset) == (0, 0, 3)
@@ -135,7 +142,9 @@ def test_where_an_epoch_ends(peer: Peer, version: int) -> None:
 # DeleteRecords
 
 
-def delete(peer: Peer, offset: int, version: int = 2, topic: str = "t", partition: int = 0) -> Any:
+def delete(
+    peer: ClientConnection, offset: int, version: int = 2, topic: str = "t", partition: int = 0
+) -> Any:
     kind = DeleteRecordsRequest.DeleteRecordsTopic
     part = kind.DeleteRecordsPartition(partition_index=partition, offset=offset)
     request = DeleteRecordsRequest(topics=[kind(name=topic, partitions=[part])], timeout_ms=1_000)
@@ -145,7 +154,7 @@ def delete(peer: Peer, offset: int, version: int = 2, topic: str = "t", partitio
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize(("offset", "start"), [(2, 2), (0, 0), (-1, 6), (6, 6)])
 def test_records_are_deleted_up_to_an_offset(
-    peer: Peer, version: int, offset: int, start: int
+    peer: ClientConnection, version: int, offset: int, start: int
 ) -> None:
     peer.store(numbered(3), numbered(3))
     answer = delete(peer, offset, version)
@@ -154,17 +163,18 @@ def test_records_are_deleted_up_to_an_offset(
     assert offset_of(peer, LATEST).offset == 6
 
 
-def test_the_start_never_goes_back(peer: Peer) -> None:
+def test_the_start_never_goes_back(peer: ClientConnection) -> None:
     peer.store(numbered(5))
     assert delete(peer, 4).low_watermark == 4
     assert delete(peer, 1).low_watermark == 4
 
 
-def test_deleted_records_stay_deleted_after_a_crash(node: DataNode, peer: Peer) -> None:
+def test_deleted_records_stay_deleted_after_a_crash(
+    node: InMemoryNode, peer: ClientConnection
+) -> None:
     peer.store(numbered(5))
     delete(peer, 3)
-    node.disk.kill()
-    assert offset_of(DataNode(node.disk).connect(), EARLIEST).offset == 3
+    assert offset_of(node.restart().connect(), EARLIEST).offset == 3
 
 
 @pytest.mark.parametrize(
@@ -178,9 +188,9 @@ def test_deleted_records_stay_deleted_after_a_crash(node: DataNode, peer: Peer) 
     ],
 )
 def test_what_cannot_be_deleted(
-    node: DataNode, peer: Peer, offset: int, topic: str, code: Code
+    node: InMemoryNode, peer: ClientConnection, offset: int, topic: str, code: Code
 ) -> None:
-    node.topic("c", cleanup_policy="compact")
+    node.create_topic("c", cleanup_policy="compact")
     node.topics.journal(node.now)
     peer.store(numbered(5))
     answer = delete(peer, offset, topic=topic)

@@ -9,29 +9,32 @@ from kafka.protocol.producer import InitProducerIdRequest
 
 from rota.errors import Code
 from rota.formats.batch import Codec, decode, records
-from tests.support.data_node import START, DataNode, Peer, batch, numbered, produce_request
+from tests.support.node import ClientConnection, InMemoryNode
+from tests.support.requests import START, batch, numbered, produce_request
 
 T = ("t", 0)
 
 
 @pytest.fixture
-def node() -> DataNode:
-    return DataNode()
+def node() -> InMemoryNode:
+    return InMemoryNode()
 
 
 @pytest.fixture
-def peer(node: DataNode) -> Peer:
-    node.topic("t", 2)
+def peer(node: InMemoryNode) -> ClientConnection:
+    node.create_topic("t", 2)
     return node.connect()
 
 
-def values(peer: Peer, partition: tuple[str, int] = T) -> list[bytes | None]:
-    data = bytes(peer.read({partition: 0})[partition].records)
+def values(peer: ClientConnection, partition: tuple[str, int] = T) -> list[bytes | None]:
+    data = bytes(peer.fetch({partition: 0})[partition].records)
     return [record.value for record in records(decode(data))]
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_each_version_stores_a_batch_for_each_partition(peer: Peer, version: int) -> None:
+def test_each_version_stores_a_batch_for_each_partition(
+    peer: ClientConnection, version: int
+) -> None:
     peer.store(numbered(3))
     answers = peer.produce({T: numbered(2), ("t", 1): numbered(5)}, version=version)
     assert {each: answers[each].base_offset for each in answers} == {T: 3, ("t", 1): 0}
@@ -41,15 +44,15 @@ def test_each_version_stores_a_batch_for_each_partition(peer: Peer, version: int
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_batch_is_kept_as_it_was_compressed(peer: Peer, codec: Codec) -> None:
+def test_a_batch_is_kept_as_it_was_compressed(peer: ClientConnection, codec: Codec) -> None:
     sent = numbered(50, codec=codec)
     peer.store(sent)
-    kept = bytes(peer.read({T: 0})[T].records)
+    kept = bytes(peer.fetch({T: 0})[T].records)
     assert kept[21:] == sent[21:]
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, 76), (6, 76), (7, 0), (11, 0)])
-def test_zstd_needs_version_7(peer: Peer, version: int, code: int) -> None:
+def test_zstd_needs_version_7(peer: ClientConnection, version: int, code: int) -> None:
     answer = peer.produce({T: numbered(5, codec=Codec.ZSTD)}, version=version)[T]
     assert answer.error_code == code
 
@@ -85,7 +88,7 @@ def of_magic(magic: int) -> bytes:
     ids=lambda value: value.name if isinstance(value, Code) else "",
 )
 def test_a_wrong_batch_is_refused_and_the_others_are_stored(
-    peer: Peer, sent: bytes | None, code: Code
+    peer: ClientConnection, sent: bytes | None, code: Code
 ) -> None:
     answers = peer.produce({T: sent, ("t", 1): numbered(2)})
     refused, stored = answers[T], answers["t", 1]
@@ -96,15 +99,15 @@ def test_a_wrong_batch_is_refused_and_the_others_are_stored(
     assert values(peer) == []
 
 
-def test_a_compacted_topic_wants_keys_and_says_which_record_has_none(node: DataNode) -> None:
-    node.topic("c", cleanup_policy="compact")
+def test_a_compacted_topic_wants_keys_and_says_which_record_has_none(node: InMemoryNode) -> None:
+    node.create_topic("c", cleanup_policy="compact")
     answer = node.connect().produce({("c", 0): batch(b"v", b"w", key=None)})["c", 0]
     assert Code(answer.error_code) is Code.INVALID_RECORD
     assert [each.batch_index for each in answer.record_errors] == [0, 1]
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
-def test_an_unknown_topic_or_partition(peer: Peer, version: int) -> None:
+def test_an_unknown_topic_or_partition(peer: ClientConnection, version: int) -> None:
     answers = peer.produce(
         {("nowhere", 0): numbered(1), ("t", 2): numbered(1), ("t", -1): numbered(1)},
         version=version,
@@ -112,53 +115,57 @@ def test_an_unknown_topic_or_partition(peer: Peer, version: int) -> None:
     assert {answer.error_code for answer in answers.values()} == {3}
 
 
-def test_an_unknown_topic_id(peer: Peer) -> None:
+def test_an_unknown_topic_id(peer: ClientConnection) -> None:
     ids = {"gone": bytes(15) + b"\1"}
     answer = peer.produce({("gone", 0): numbered(1)}, version=13, ids=ids)["gone", 0]
     assert Code(answer.error_code) is Code.UNKNOWN_TOPIC_ID
 
 
-def test_the_brokers_own_topic_takes_nothing(node: DataNode, peer: Peer) -> None:
+def test_the_brokers_own_topic_takes_nothing(node: InMemoryNode, peer: ClientConnection) -> None:
     journal = node.topics.journal(node.now).name
     answer = peer.produce({(journal, 0): numbered(1)})[journal, 0]
     assert Code(answer.error_code) is Code.INVALID_TOPIC_EXCEPTION
 
 
-def test_the_brokers_time(node: DataNode) -> None:
-    node.topic("a", message_timestamp_type="LogAppendTime")
+def test_the_brokers_time(node: InMemoryNode) -> None:
+    node.create_topic("a", message_timestamp_type="LogAppendTime")
     node.now += 5
     peer = node.connect()
     answer = peer.produce({("a", 0): numbered(2)})["a", 0]
     assert answer.log_append_time_ms == START + 5
-    data = bytes(peer.read({("a", 0): 0})["a", 0].records)
+    data = bytes(peer.fetch({("a", 0): 0})["a", 0].records)
     assert {record.timestamp for record in records(decode(data))} == {START + 5}
 
 
 # Acknowledgements
 
 
-def test_acks_0_gets_no_answer(peer: Peer) -> None:
+def test_acks_0_gets_no_answer(peer: ClientConnection) -> None:
     assert peer.produce({T: numbered(2)}, acks=0) == {}
     assert peer.closed is None
     assert len(values(peer)) == 2
 
 
-def test_acks_0_with_an_error_ends_the_connection(node: DataNode, peer: Peer) -> None:
-    peer.send(produce_request(node, {T: numbered(1), ("nowhere", 0): numbered(1)}, acks=0), 9)
+def test_acks_0_with_an_error_ends_the_connection(
+    node: InMemoryNode, peer: ClientConnection
+) -> None:
+    peer.send(
+        produce_request(node.topic_ids(), {T: numbered(1), ("nowhere", 0): numbered(1)}, acks=0), 9
+    )
     assert peer.closed is not None
     assert "UNKNOWN_TOPIC_OR_PARTITION" in peer.closed
-    assert not peer.answers
+    assert not peer.responses
     assert len(values(node.connect())) == 1
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
-def test_other_acks_are_refused(peer: Peer, acks: int) -> None:
+def test_other_acks_are_refused(peer: ClientConnection, acks: int) -> None:
     answer = peer.produce({T: numbered(1)}, acks=acks)[T]
     assert Code(answer.error_code) is Code.INVALID_REQUIRED_ACKS
     assert values(peer) == []
 
 
-def test_a_transactional_batch_is_refused(peer: Peer) -> None:
+def test_a_transactional_batch_is_refused(peer: ClientConnection) -> None:
     sent = batch(b"v", transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
     answer = peer.produce({T: sent})[T]
     assert Code(answer.error_code) is Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -168,12 +175,14 @@ def test_a_transactional_batch_is_refused(peer: Peer) -> None:
 # A full disk
 
 
-def test_a_full_disk_refuses_and_keeps_nothing_of_it(node: DataNode, peer: Peer) -> None:
+def test_a_full_disk_refuses_and_keeps_nothing_of_it(
+    node: InMemoryNode, peer: ClientConnection
+) -> None:
     peer.store(numbered(2))
     node.disk.room(50)
     answer = peer.produce({T: numbered(3)})[T]
     assert Code(answer.error_code) is Code.KAFKA_STORAGE_ERROR
-    assert any("t-0" in line for line in node.lines)
+    assert any("t-0" in line for line in node.log_lines)
     node.disk.room(1 << 30)
     assert peer.store(numbered(3)) == [2]
     assert len(values(peer)) == 5
@@ -222,7 +231,9 @@ def numbers(sequence: int, *, count: int = 2, epoch: int = 0, producer: int = 7)
         "another producer",
     ],
 )
-def test_sequences(peer: Peer, before: list[bytes], sent: bytes, code: int, offset: int) -> None:
+def test_sequences(
+    peer: ClientConnection, before: list[bytes], sent: bytes, code: int, offset: int
+) -> None:
     peer.store(*before)
     end = 2 * len(before)
     answer = peer.produce({T: sent})[T]
@@ -232,11 +243,10 @@ def test_sequences(peer: Peer, before: list[bytes], sent: bytes, code: int, offs
 
 
 def test_a_batch_that_comes_again_after_a_crash_is_not_stored_twice(
-    node: DataNode, peer: Peer
+    node: InMemoryNode, peer: ClientConnection
 ) -> None:
     peer.store(numbers(0), numbers(2))
-    node.disk.kill()
-    again = DataNode(node.disk).connect()
+    again = node.restart().connect()
     assert again.store(numbers(2)) == [2]
     assert again.store(numbers(4)) == [4]
     assert values(again) == [b"0", b"1", b"2", b"3", b"4", b"5"]
@@ -245,12 +255,12 @@ def test_a_batch_that_comes_again_after_a_crash_is_not_stored_twice(
 # InitProducerId
 
 
-def init(peer: Peer, version: int = 4, **fields: Any) -> Any:
+def init(peer: ClientConnection, version: int = 4, **fields: Any) -> Any:
     given = {"transactional_id": None, "transaction_timeout_ms": 0, **fields}
     return peer.ask(InitProducerIdRequest(**given), version)
 
 
-def test_every_producer_gets_an_id_of_its_own_for_ever(node: DataNode) -> None:
+def test_every_producer_gets_an_id_of_its_own_for_ever(node: InMemoryNode) -> None:
     ids = set()
     for _ in range(3):
         peer = node.connect()
@@ -258,12 +268,11 @@ def test_every_producer_gets_an_id_of_its_own_for_ever(node: DataNode) -> None:
             answer = init(peer, version)
             assert (answer.error_code, answer.producer_epoch) == (0, 0)
             ids.add(answer.producer_id)
-        node.disk.kill()
-        node = DataNode(node.disk)
+        node = node.restart()
     assert len(ids) == 18
 
 
-def test_a_producer_that_has_an_id_gets_a_new_one(peer: Peer) -> None:
+def test_a_producer_that_has_an_id_gets_a_new_one(peer: ClientConnection) -> None:
     first = init(peer)
     again = init(peer, producer_id=first.producer_id, producer_epoch=first.producer_epoch)
     assert (again.error_code, again.producer_epoch) == (0, 0)
@@ -271,7 +280,9 @@ def test_a_producer_that_has_an_id_gets_a_new_one(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("half", [{"producer_id": 5}, {"producer_epoch": 0}])
-def test_an_id_without_an_epoch_makes_no_sense(peer: Peer, half: dict[str, int]) -> None:
+def test_an_id_without_an_epoch_makes_no_sense(
+    peer: ClientConnection, half: dict[str, int]
+) -> None:
     answer = init(peer, 4, **half)
     assert Code(answer.error_code) is Code.INVALID_REQUEST
     assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
@@ -281,18 +292,20 @@ def test_an_id_without_an_epoch_makes_no_sense(peer: Peer, half: dict[str, int])
     ("name", "code"),
     [("", Code.INVALID_REQUEST), ("tx", Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)],
 )
-def test_a_transactional_id_is_refused(node: DataNode, peer: Peer, name: str, code: Code) -> None:
+def test_a_transactional_id_is_refused(
+    node: InMemoryNode, peer: ClientConnection, name: str, code: Code
+) -> None:
     assert Code(init(peer, transactional_id=name).error_code) is code
-    assert not name or any("no transactions" in line for line in node.lines)
+    assert not name or any("no transactions" in line for line in node.log_lines)
 
 
 @pytest.mark.parametrize("version", [9, 13])
 @pytest.mark.parametrize("apart", [False, True], ids=["one topic", "two topics"])
 def test_of_a_partition_named_twice_the_last_batch_counts(
-    node: DataNode, peer: Peer, version: int, apart: bool
+    node: InMemoryNode, peer: ClientConnection, version: int, apart: bool
 ) -> None:
-    request = produce_request(node, {T: batch(b"first")})
-    again = produce_request(node, {T: batch(b"last")}).topic_data[0]
+    request = produce_request(node.topic_ids(), {T: batch(b"first")})
+    again = produce_request(node.topic_ids(), {T: batch(b"last")}).topic_data[0]
     if apart:
         request.topic_data.append(again)
     else:

@@ -10,8 +10,8 @@ from kafka.net.sasl.scram import ScramClient
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from rota.errors import Code
-from tests.support.group_node import GroupNode, Peer, code
-from tests.support.group_requests import list_groups
+from tests.support.node import ClientConnection, InMemoryNode
+from tests.support.requests import code, list_groups
 
 PAUSE = 100
 """connection.failed.authentication.delay.ms"""
@@ -23,47 +23,47 @@ AUTHENTICATE = pytest.mark.parametrize("version", range(3))
 
 
 @pytest.fixture
-def node() -> GroupNode:
-    return GroupNode(passwords=PASSWORDS)
+def node() -> InMemoryNode:
+    return InMemoryNode(passwords=PASSWORDS)
 
 
 @pytest.fixture
-def peer(node: GroupNode) -> Peer:
+def peer(node: InMemoryNode) -> ClientConnection:
     return node.connect()
 
 
-def handshake(peer: Peer, mechanism: str = "PLAIN", version: int = 1) -> Any:
+def handshake(peer: ClientConnection, mechanism: str = "PLAIN", version: int = 1) -> Any:
     return peer.ask(SaslHandshakeRequest(mechanism=mechanism), version)
 
 
-def authenticate(peer: Peer, data: bytes, version: int = 2) -> Any:
+def authenticate(peer: ClientConnection, data: bytes, version: int = 2) -> Any:
     """The answer; to who has failed it comes after a pause."""
     peer.send(SaslAuthenticateRequest(auth_bytes=data), version)
     if peer.waits:
         peer.node.advance(PAUSE)
-    return peer.answer()
+    return peer.receive()
 
 
-def served(peer: Peer) -> bool:
+def served(peer: ClientConnection) -> bool:
     """Is another request answered?"""
     if peer.closed is None:
         peer.send(list_groups(), 4)
-    return peer.closed is None and code(peer.answer()) is Code.NONE
+    return peer.closed is None and code(peer.receive()) is Code.NONE
 
 
 @AUTHENTICATE
-def test_plain(node: GroupNode, peer: Peer, version: int) -> None:
+def test_plain(node: InMemoryNode, peer: ClientConnection, version: int) -> None:
     answer = handshake(peer)
     assert (code(answer), answer.mechanisms) == (Code.NONE, ALL)
     answer = authenticate(peer, ALICE, version)
     assert (code(answer), answer.auth_bytes, answer.session_lifetime_ms) == (Code.NONE, b"", 0)
     assert served(peer)
-    assert node.said("alice has logged in by PLAIN")
+    assert node.logged("alice has logged in by PLAIN")
 
 
 @AUTHENTICATE
 @pytest.mark.parametrize("mechanism", ALL[1:])
-def test_scram(peer: Peer, mechanism: str, version: int) -> None:
+def test_scram(peer: ClientConnection, mechanism: str, version: int) -> None:
     client: Any = ScramClient("alice", "secret", mechanism)  # type: ignore[no-untyped-call]
     handshake(peer, mechanism)
     first = authenticate(peer, client.first_message(), version)
@@ -73,29 +73,29 @@ def test_scram(peer: Peer, mechanism: str, version: int) -> None:
     assert served(peer)
 
 
-def test_nothing_else_is_answered_before(peer: Peer) -> None:
+def test_nothing_else_is_answered_before(peer: ClientConnection) -> None:
     assert not served(peer)
     assert peer.closed is not None
     assert "before logging in" in peer.closed
 
 
 @AUTHENTICATE
-def test_a_wrong_password(node: GroupNode, peer: Peer, version: int) -> None:
+def test_a_wrong_password(node: InMemoryNode, peer: ClientConnection, version: int) -> None:
     handshake(peer)
     answer = authenticate(peer, WRONG, version)
     assert code(answer) is Code.SASL_AUTHENTICATION_FAILED
     assert "wrong user or password" in answer.error_message
     assert not served(peer)
-    assert node.said("wrong user or password")
+    assert node.logged("wrong user or password")
 
 
-def test_who_has_failed_must_wait(node: GroupNode, peer: Peer) -> None:
+def test_who_has_failed_must_wait(node: InMemoryNode, peer: ClientConnection) -> None:
     handshake(peer)
     peer.send(SaslAuthenticateRequest(auth_bytes=WRONG), 2)
     node.advance(PAUSE - 1)
     assert peer.waits
     node.advance(1)
-    assert code(peer.answer()) is Code.SASL_AUTHENTICATION_FAILED
+    assert code(peer.receive()) is Code.SASL_AUTHENTICATION_FAILED
     assert peer.closed is not None
     for data in (WRONG, b"bare"):  # nothing is left of one who does not wait
         other = node.connect()
@@ -103,31 +103,31 @@ def test_who_has_failed_must_wait(node: GroupNode, peer: Peer) -> None:
         if data == WRONG:
             other.send(SaslAuthenticateRequest(auth_bytes=data), 2)
         else:
-            other.send_bytes(data)
-        other.hang_up()
+            other.send_frame(data)
+        other.disconnect()
     assert not [name for name in node.node.parts.alarms.names if "login" in str(name)]
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_a_mechanism_that_is_not_offered(peer: Peer, version: int) -> None:
+def test_a_mechanism_that_is_not_offered(peer: ClientConnection, version: int) -> None:
     answer = handshake(peer, "GSSAPI", version)
     assert (code(answer), answer.mechanisms) == (Code.UNSUPPORTED_SASL_MECHANISM, ALL)
     assert not served(peer)
 
 
-def test_a_step_without_a_handshake(peer: Peer) -> None:
+def test_a_step_without_a_handshake(peer: ClientConnection) -> None:
     assert code(authenticate(peer, ALICE)) is Code.ILLEGAL_SASL_STATE
     assert not served(peer)
 
 
-def test_a_step_after_the_last(peer: Peer) -> None:
+def test_a_step_after_the_last(peer: ClientConnection) -> None:
     handshake(peer)
     authenticate(peer, ALICE)
     assert code(authenticate(peer, ALICE)) is Code.ILLEGAL_SASL_STATE
     assert served(peer)
 
 
-def test_what_another_has_said_is_of_no_use(node: GroupNode, peer: Peer) -> None:
+def test_what_another_has_said_is_of_no_use(node: InMemoryNode, peer: ClientConnection) -> None:
     client: Any = ScramClient("alice", "secret", "SCRAM-SHA-256")  # type: ignore[no-untyped-call]
     first = client.first_message()
     handshake(peer, "SCRAM-SHA-256")
@@ -145,14 +145,14 @@ def test_what_another_has_said_is_of_no_use(node: GroupNode, peer: Peer) -> None
 # again, over the same connection
 
 
-def test_the_same_user_logs_in_again(peer: Peer) -> None:
+def test_the_same_user_logs_in_again(peer: ClientConnection) -> None:
     for _ in range(2):
         assert code(handshake(peer)) is Code.NONE
         assert code(authenticate(peer, ALICE)) is Code.NONE
         assert served(peer)
 
 
-def test_nobody_becomes_another_user(peer: Peer) -> None:
+def test_nobody_becomes_another_user(peer: ClientConnection) -> None:
     handshake(peer)
     authenticate(peer, ALICE)
     handshake(peer)
@@ -160,14 +160,14 @@ def test_nobody_becomes_another_user(peer: Peer) -> None:
     assert not served(peer)
 
 
-def test_nobody_changes_the_mechanism(peer: Peer) -> None:
+def test_nobody_changes_the_mechanism(peer: ClientConnection) -> None:
     handshake(peer)
     authenticate(peer, ALICE)
     assert code(handshake(peer, "SCRAM-SHA-256")) is Code.UNSUPPORTED_SASL_MECHANISM
     assert not served(peer)
 
 
-def test_a_wrong_password_ends_what_was_begun_with_a_right_one(peer: Peer) -> None:
+def test_a_wrong_password_ends_what_was_begun_with_a_right_one(peer: ClientConnection) -> None:
     handshake(peer)
     authenticate(peer, ALICE)
     handshake(peer)
@@ -178,21 +178,22 @@ def test_a_wrong_password_ends_what_was_begun_with_a_right_one(peer: Peer) -> No
 # the handshake of version 0: what SASL says comes without a request around it
 
 
-def bare(peer: Peer, data: bytes) -> bytes:
-    peer.send_bytes(data)
-    answer = peer.answers.popleft()
+def bare(peer: ClientConnection, data: bytes) -> bytes:
+    peer.send_frame(data)
+    answer = peer.responses.popleft()
+    assert answer is not None
     (size,) = struct.unpack_from(">i", answer)
     assert size == len(answer) - 4
     return answer[4:]
 
 
-def test_bare_plain(peer: Peer) -> None:
+def test_bare_plain(peer: ClientConnection) -> None:
     assert code(handshake(peer, version=0)) is Code.NONE
     assert bare(peer, ALICE) == b""
     assert served(peer)
 
 
-def test_bare_scram(peer: Peer) -> None:
+def test_bare_scram(peer: ClientConnection) -> None:
     client: Any = ScramClient("alice", "secret", "SCRAM-SHA-512")  # type: ignore[no-untyped-call]
     handshake(peer, "SCRAM-SHA-512", 0)
     client.process_server_first_message(bare(peer, client.first_message()))
@@ -201,27 +202,27 @@ def test_bare_scram(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("data", [WRONG, b"", b"\0", b"x" * 1_000])
-def test_bare_nonsense(node: GroupNode, peer: Peer, data: bytes) -> None:
+def test_bare_nonsense(node: InMemoryNode, peer: ClientConnection, data: bytes) -> None:
     handshake(peer, version=0)
-    peer.send_bytes(data)
+    peer.send_frame(data)
     node.advance(PAUSE - 1)
     assert peer.closed is None
     node.advance(1)
-    assert not peer.answers
+    assert not peer.responses
     assert peer.closed is not None
     assert served(node.connect()) is False  # another one is listened to, but must log in too
-    assert node.said("login failed")
+    assert node.logged("login failed")
 
 
 # where nobody has to
 
 
 def test_without_users_there_is_no_login() -> None:
-    node = GroupNode()
+    node = InMemoryNode()
     peer = node.connect()
     for version in range(2):
         answer = handshake(peer, version=version)
         assert (code(answer), answer.mechanisms) == (Code.ILLEGAL_SASL_STATE, [])
     assert code(authenticate(peer, ALICE)) is Code.ILLEGAL_SASL_STATE
     assert served(peer)
-    assert node.said("the broker has no users (is the client's security.protocol PLAINTEXT")
+    assert node.logged("the broker has no users (is the client's security.protocol PLAINTEXT")

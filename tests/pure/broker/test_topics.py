@@ -9,8 +9,9 @@ from rota.broker.topic import MOST_PARTITIONS, deleted_name
 from rota.errors import Code, DiskError, Refused
 from rota.model.config import BrokerConfig, TopicConfig
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.node import InMemoryNode
 from tests.support.partition_log import sent, values
-from tests.support.topic_store import NOW, Store
+from tests.support.requests import START
 
 
 def refusal(error: pytest.ExceptionInfo[Refused]) -> Code:
@@ -18,45 +19,45 @@ def refusal(error: pytest.ExceptionInfo[Refused]) -> Code:
 
 
 def test_a_topic_is_found_by_its_name_and_its_id() -> None:
-    store = Store()
-    topic = store.topics.create("orders", 3, {"retention.ms": "5"}, NOW)
-    assert store.topics.get("orders") is topic
-    assert store.topics.by_id(topic.id) is topic
+    node = InMemoryNode()
+    topic = node.topics.create("orders", 3, {"retention.ms": "5"}, START)
+    assert node.topics.get("orders") is topic
+    assert node.topics.by_id(topic.id) is topic
     assert topic.partitions == 3
     assert topic.config.retention == 5
-    assert store.topics.log("orders", 2) is topic.logs[2]
-    assert store.topics.log("orders", 3) is store.topics.log("orders", -1) is None
-    assert store.topics.get("absent") is store.topics.by_id(bytes(16)) is None
-    assert store.folders() == {"orders-2"}  # the others have theirs with their first record
-    store.write("orders", 0, b"a")
-    assert store.folders() == {"orders-0", "orders-2"}
+    assert node.topics.log("orders", 2) is topic.logs[2]
+    assert node.topics.log("orders", 3) is node.topics.log("orders", -1) is None
+    assert node.topics.get("absent") is node.topics.by_id(bytes(16)) is None
+    assert node.folders() == {"orders-2"}  # the others have theirs with their first record
+    node.append("orders", 0, b"a")
+    assert node.folders() == {"orders-0", "orders-2"}
 
 
 def test_topics_come_in_the_order_of_their_names() -> None:
-    store = Store()
+    node = InMemoryNode()
     for name in ("b", "a", "c", "B"):
-        store.topics.create(name, 1, {}, NOW)
-    store.topics.delete("b", NOW)
-    assert [topic.name for topic in store.topics] == ["B", "a", "c"]
-    assert len(store.topics) == 3
+        node.topics.create(name, 1, {}, START)
+    node.topics.delete("b", START)
+    assert [topic.name for topic in node.topics] == ["B", "a", "c"]
+    assert len(node.topics) == 3
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 def test_a_restart_finds_all_topics_again(clean: bool) -> None:
-    store = Store()
-    first = store.topics.create("orders", 2, {"cleanup.policy": "delete,compact"}, NOW)
-    store.topics.create("other", 1, {}, NOW)
-    store.topics.grow("other", 4, NOW)
-    store.write("orders", 1, b"a", b"b")
-    cluster = store.topics.cluster_id
-    again = store.stop() if clean else store.restart()
+    node = InMemoryNode()
+    first = node.topics.create("orders", 2, {"cleanup.policy": "delete,compact"}, START)
+    node.topics.create("other", 1, {}, START)
+    node.topics.grow("other", 4, START)
+    node.append("orders", 1, b"a", b"b")
+    cluster = node.topics.cluster_id
+    again = node.restart(node.disk, clean=True) if clean else node.restart(node.disk)
     found = again.topics.get("orders")
     assert found is not None
     assert (found.id, found.overrides) == (first.id, {"cleanup.policy": "delete,compact"})
     assert found.config.cleanup_policy == "compact,delete"
-    assert again.ends() == {"orders": [0, 2], "other": [0, 0, 0, 0]}
+    assert again.end_offsets() == {"orders": [0, 2], "other": [0, 0, 0, 0]}
     assert again.topics.cluster_id == cluster
-    assert again.said == []
+    assert again.log_lines == []
 
 
 @pytest.mark.parametrize(
@@ -70,35 +71,35 @@ def test_a_restart_finds_all_topics_again(clean: bool) -> None:
     ],
 )
 def test_a_name_may_be_refused(name: str, code: Code) -> None:
-    store = Store()
-    store.topics.create("orders", 1, {}, NOW)
-    store.topics.create("my_orders", 1, {}, NOW)
+    node = InMemoryNode()
+    node.topics.create("orders", 1, {}, START)
+    node.topics.create("my_orders", 1, {}, START)
     with pytest.raises(Refused) as error:
-        store.topics.create(name, 1, {}, NOW)
+        node.topics.create(name, 1, {}, START)
     assert refusal(error) is code
 
 
 @pytest.mark.parametrize("count", [0, -1, MOST_PARTITIONS + 1])
 def test_a_number_of_partitions_may_be_refused(count: int) -> None:
-    store = Store()
-    store.topics.create("orders", 1, {}, NOW)
+    node = InMemoryNode()
+    node.topics.create("orders", 1, {}, START)
     with pytest.raises(Refused) as error:
-        store.topics.create("new", count, {}, NOW)
+        node.topics.create("new", count, {}, START)
     assert refusal(error) is Code.INVALID_PARTITIONS
     with pytest.raises(Refused) as error:
-        store.topics.grow("orders", count, NOW)
+        node.topics.grow("orders", count, START)
     assert refusal(error) is Code.INVALID_PARTITIONS
-    assert store.folders() == {"orders-0"}
+    assert node.folders() == {"orders-0"}
 
 
 def test_what_is_not_there_cannot_be_changed() -> None:
-    topics = Store().topics
+    topics = InMemoryNode().topics
     for act in (
-        lambda: topics.delete("absent", NOW),
-        lambda: topics.grow("absent", 2, NOW),
-        lambda: topics.configure("absent", {}, NOW),
-        lambda: topics.append("absent", 0, b"", NOW),
-        lambda: topics.delete_before("absent", 0, 0, NOW),
+        lambda: topics.delete("absent", START),
+        lambda: topics.grow("absent", 2, START),
+        lambda: topics.configure("absent", {}, START),
+        lambda: topics.append("absent", 0, b"", START),
+        lambda: topics.delete_before("absent", 0, 0, START),
     ):
         with pytest.raises(Refused) as error:
             act()
@@ -106,33 +107,33 @@ def test_what_is_not_there_cannot_be_changed() -> None:
 
 
 def test_a_topic_gets_other_settings() -> None:
-    store = Store(defaults=TopicConfig(retention=77))
-    topic = store.topics.create("orders", 2, {"retention.ms": "5"}, NOW)
-    store.topics.configure("orders", {"flush.ms": "9"}, NOW)
+    node = InMemoryNode(topic_config=TopicConfig(retention=77))
+    topic = node.topics.create("orders", 2, {"retention.ms": "5"}, START)
+    node.topics.configure("orders", {"flush.ms": "9"}, START)
     assert topic.logs[1].config.flush_interval == 9
     assert topic.logs[1].config.retention == 77
     with pytest.raises(Refused, match="flush.ms") as error:
-        store.topics.configure("orders", {"flush.ms": "soon"}, NOW)
+        node.topics.configure("orders", {"flush.ms": "soon"}, START)
     assert refusal(error) is Code.INVALID_CONFIG
-    found = store.restart().topics.get("orders")
+    found = node.restart(node.disk).topics.get("orders")
     assert found is not None
     assert found.overrides == {"flush.ms": "9"}
     assert found.logs[0].config.flush_interval == 9
 
 
 def test_a_setting_that_is_not_known_any_more_is_ignored_and_said() -> None:
-    store = Store()
-    store.topics.create("orders", 1, {"flush.ms": "9", "retention.ms": "5"}, NOW)
-    catalog = store.disk.read("rota.catalog", 0, 10_000)
+    node = InMemoryNode()
+    node.topics.create("orders", 1, {"flush.ms": "9", "retention.ms": "5"}, START)
+    catalog = node.disk.read("rota.catalog", 0, 10_000)
     assert b"flush.ms" in catalog
-    entry = store.folder.catalog.topics["orders"]
+    entry = node.folder.catalog.topics["orders"]
     wrong = type(entry)(name="orders", id=entry.id, partitions=1, overrides={"flush.ms": "x"})
-    store.folder.catalog.put(wrong)
-    again = store.restart()
+    node.folder.catalog.put(wrong)
+    again = node.restart(node.disk)
     found = again.topics.get("orders")
     assert found is not None
     assert found.config == TopicConfig()
-    assert again.said == [
+    assert again.log_lines == [
         "topic 'orders': a setting is ignored: flush.ms: 'x' is not a whole number "
         "from 0 to 9223372036854775807"
     ]
@@ -142,31 +143,31 @@ def test_a_setting_that_is_not_known_any_more_is_ignored_and_said() -> None:
 
 
 def test_a_deleted_topic_is_gone_at_once_and_its_files_soon() -> None:
-    store = Store()
-    old = store.topics.create("orders", 2, {}, NOW)
-    store.write("orders", 0, b"a")
+    node = InMemoryNode()
+    old = node.topics.create("orders", 2, {}, START)
+    node.append("orders", 0, b"a")
     told: list[str] = []
-    store.topics.on_deleted(lambda topic, now: told.append(f"{topic.name} {now}"))
-    store.topics.watch("orders", 1, lambda: told.append("watcher"))
-    store.topics.delete("orders", NOW)
-    assert told == [f"orders {NOW}", "watcher"]
-    assert store.topics.get("orders") is store.topics.by_id(old.id) is None
-    assert store.folders() == {deleted_name("orders", n, old.id) for n in (0, 1)}
-    new = store.topics.create("orders", 1, {}, NOW)
+    node.topics.on_deleted(lambda topic, now: told.append(f"{topic.name} {now}"))
+    node.topics.watch("orders", 1, lambda: told.append("watcher"))
+    node.topics.delete("orders", START)
+    assert told == [f"orders {START}", "watcher"]
+    assert node.topics.get("orders") is node.topics.by_id(old.id) is None
+    assert node.folders() == {deleted_name("orders", n, old.id) for n in (0, 1)}
+    new = node.topics.create("orders", 1, {}, START)
     assert new.id != old.id
-    assert store.ends() == {"orders": [0]}
-    store.wait(10_000)
-    assert store.folders() == {"orders-0"}
-    assert store.restart().ends() == {"orders": [0]}
+    assert node.end_offsets() == {"orders": [0]}
+    node.advance(10_000)
+    assert node.folders() == {"orders-0"}
+    assert node.restart(node.disk).end_offsets() == {"orders": [0]}
 
 
 def test_what_a_deletion_left_is_removed_at_the_next_start() -> None:
-    store = Store()
-    store.topics.create("orders", 2, {}, NOW)
-    store.topics.delete("orders", NOW)
-    again = store.restart()
-    assert any("folders of deleted topics are removed" in line for line in again.said)
-    again.wait(10_000)
+    node = InMemoryNode()
+    node.topics.create("orders", 2, {}, START)
+    node.topics.delete("orders", START)
+    again = node.restart(node.disk)
+    assert any("folders of deleted topics are removed" in line for line in again.log_lines)
+    again.advance(10_000)
     assert again.folders() == set()
 
 
@@ -174,11 +175,11 @@ def test_folders_of_deleted_topics_have_names_that_fit_a_disk() -> None:
     names = {deleted_name("x" * 249, number, bytes(range(16))) for number in range(12)}
     assert len(names) == 12
     assert all(len(name) <= 255 for name in names)
-    store = Store()
-    store.topics.create("x" * 249, 11, {}, NOW)
-    store.topics.delete("x" * 249, NOW)
-    again = store.restart()
-    again.wait(10_000)
+    node = InMemoryNode()
+    node.topics.create("x" * 249, 11, {}, START)
+    node.topics.delete("x" * 249, START)
+    again = node.restart(node.disk)
+    again.advance(10_000)
     assert again.folders() == set()
 
 
@@ -186,27 +187,27 @@ def test_folders_of_deleted_topics_have_names_that_fit_a_disk() -> None:
 
 
 def test_watchers_hear_of_records_until_they_do_not_watch() -> None:
-    store = Store()
-    store.topics.create("orders", 2, {}, NOW)
+    node = InMemoryNode()
+    node.topics.create("orders", 2, {}, START)
     heard: list[str] = []
 
     def one() -> None:
         heard.append("one")
-        store.topics.unwatch("orders", 0, one)
+        node.topics.unwatch("orders", 0, one)
 
     def two() -> None:
         heard.append("two")
 
-    store.topics.watch("orders", 0, one)
-    store.topics.watch("orders", 0, two)
-    store.write("orders", 1, b"elsewhere")
-    store.write("orders", 0, b"a")
-    store.write("orders", 0, b"b")
-    store.topics.delete_before("orders", 0, 1, NOW)
-    store.topics.append_records("orders", 0, [(b"k", b"v")], NOW)
-    store.topics.unwatch("orders", 0, two)
-    store.topics.unwatch("orders", 0, two)
-    store.write("orders", 0, b"c")
+    node.topics.watch("orders", 0, one)
+    node.topics.watch("orders", 0, two)
+    node.append("orders", 1, b"elsewhere")
+    node.append("orders", 0, b"a")
+    node.append("orders", 0, b"b")
+    node.topics.delete_before("orders", 0, 1, START)
+    node.topics.append_records("orders", 0, [(b"k", b"v")], START)
+    node.topics.unwatch("orders", 0, two)
+    node.topics.unwatch("orders", 0, two)
+    node.append("orders", 0, b"c")
     assert heard == ["one", "two", "two", "two", "two"]
 
 
@@ -214,56 +215,55 @@ def test_watchers_hear_of_records_until_they_do_not_watch() -> None:
 
 
 def test_old_segments_are_deleted() -> None:
-    store = Store()
-    store.topics.create("orders", 1, {"retention.ms": "1000", "segment.ms": "500"}, NOW)
-    store.write("orders", 0, b"a")
-    store.wait(600)
-    store.write("orders", 0, b"b")
-    store.wait(1_500 + BrokerConfig().retention_check)
-    log = store.topics.log("orders", 0)
+    node = InMemoryNode()
+    node.topics.create("orders", 1, {"retention.ms": "1000", "segment.ms": "500"}, START)
+    node.append("orders", 0, b"a")
+    node.advance(600)
+    node.append("orders", 0, b"b")
+    node.advance(1_500 + BrokerConfig().retention_check)
+    log = node.topics.log("orders", 0)
     assert log is not None
     assert log.start == 2
-    assert store.restart().topics.log("orders", 0).start == 2  # type: ignore[union-attr]
+    assert node.restart(node.disk).topics.log("orders", 0).start == 2  # type: ignore[union-attr]
 
 
 def test_a_segment_ends_where_its_index_is_full() -> None:
-    store = Store()
+    node = InMemoryNode()
     settings = {"segment.index.bytes": "32", "index.interval.bytes": "100"}
-    store.topics.create("orders", 1, settings, NOW)
+    node.topics.create("orders", 1, settings, START)
     for _ in range(20):
-        store.write("orders", 0, b"x" * 100)
-    log = store.topics.log("orders", 0)
+        node.append("orders", 0, b"x" * 100)
+    log = node.topics.log("orders", 0)
     assert log is not None
     assert len(log.segments) > 3
-    assert store.restart().ends() == {"orders": [20]}
+    assert node.restart(node.disk).end_offsets() == {"orders": [20]}
 
 
 def test_what_was_written_is_flushed_in_time() -> None:
-    store = Store()
-    store.topics.create("orders", 1, {"flush.ms": "100"}, NOW)
-    store.write("orders", 0, b"a")
-    log = store.topics.log("orders", 0)
+    node = InMemoryNode()
+    node.topics.create("orders", 1, {"flush.ms": "100"}, START)
+    node.append("orders", 0, b"a")
+    log = node.topics.log("orders", 0)
     assert log is not None
-    store.wait(99)
+    node.advance(99)
     assert log.recovery_point == 0
-    store.wait(1)
+    node.advance(1)
     assert log.recovery_point == 1
-    store.write("orders", 0, b"b")
-    store.wait(100)
+    node.append("orders", 0, b"b")
+    node.advance(100)
     assert log.recovery_point == 2
-    disk = store.disk
-    assert isinstance(disk, FaultyDisk)
-    assert store.restart(disk.crash(least=True)).ends() == {"orders": [2]}
+    disk = node.disk
+    assert node.restart(disk.crash(least=True)).end_offsets() == {"orders": [2]}
 
 
 def test_recovery_points_and_starts_are_saved() -> None:
-    store = Store()
-    store.topics.create("orders", 1, {"flush.ms": "0"}, NOW)
-    store.write("orders", 0, b"a", b"b", b"c")
-    store.topics.delete_before("orders", 0, 2, NOW)
-    assert store.restart().folder.log_starts == {("orders", 0): 2}
-    store.wait(BrokerConfig().checkpoint_interval)
-    again = store.restart()
+    node = InMemoryNode()
+    node.topics.create("orders", 1, {"flush.ms": "0"}, START)
+    node.append("orders", 0, b"a", b"b", b"c")
+    node.topics.delete_before("orders", 0, 2, START)
+    assert node.restart(node.disk).folder.log_starts == {("orders", 0): 2}
+    node.advance(BrokerConfig().checkpoint_interval)
+    again = node.restart(node.disk)
     assert again.folder.recovery_points == {("orders", 0): 3}
     log = again.topics.log("orders", 0)
     assert log is not None
@@ -272,15 +272,15 @@ def test_recovery_points_and_starts_are_saved() -> None:
 
 def test_a_failing_disk_does_not_end_the_broker() -> None:
     disk = FaultyDisk()
-    store = Store(disk)
-    store.topics.create("orders", 1, {"flush.ms": "100"}, NOW)
-    store.write("orders", 0, b"a")
+    node = InMemoryNode(disk)
+    node.topics.create("orders", 1, {"flush.ms": "100"}, START)
+    node.append("orders", 0, b"a")
     disk.refuse("sync", "orders-0/*")
-    store.wait(100)
-    assert any("flushing orders-0 failed" in line for line in store.said)
+    node.advance(100)
+    assert any("flushing orders-0 failed" in line for line in node.log_lines)
     disk.refuse("replace", "recovery-point*")
-    store.wait(BrokerConfig().checkpoint_interval)
-    assert any("saving the recovery points failed" in line for line in store.said)
+    node.advance(BrokerConfig().checkpoint_interval)
+    assert any("saving the recovery points failed" in line for line in node.log_lines)
 
 
 # The journal
@@ -288,13 +288,13 @@ def test_a_failing_disk_does_not_end_the_broker() -> None:
 
 def test_the_journal_is_made_on_first_need() -> None:
     config = BrokerConfig(offsets_partitions=3, offsets_segment_bytes=2_000)
-    store = Store(config=config)
-    journal = store.topics.journal(NOW)
-    assert store.topics.journal(NOW) is journal
+    node = InMemoryNode(config=config)
+    journal = node.topics.journal(START)
+    assert node.topics.journal(START) is journal
     assert (journal.name, journal.partitions, journal.internal) == ("__consumer_offsets", 3, True)
     assert journal.config.cleanup_policy == "compact"
     assert journal.config.segment_bytes == 2_000
-    found = store.restart().topics.journal(NOW)
+    found = node.restart(node.disk).topics.journal(START)
     assert found.id == journal.id
     assert found.config.segment_bytes == 2_000
 
@@ -303,188 +303,188 @@ def test_the_journal_is_made_on_first_need() -> None:
 
 
 def test_a_producer_id_is_never_given_twice() -> None:
-    store = Store()
-    given = [store.topics.new_producer_id() for _ in range(3)]
-    again = store.restart()
+    node = InMemoryNode()
+    given = [node.topics.new_producer_id() for _ in range(3)]
+    again = node.restart(node.disk)
     given += [again.topics.new_producer_id() for _ in range(1_500)]
-    given.append(again.restart().topics.new_producer_id())
+    given.append(again.restart(again.disk).topics.new_producer_id())
     assert len(set(given)) == len(given)
 
 
 def test_a_producer_id_that_a_log_knows_is_not_given_again() -> None:
     """As after the loss of the catalogue, or where a Kafka had given it."""
-    store = Store()
-    store.topics.create("orders", 2, {}, NOW)
+    node = InMemoryNode()
+    node.topics.create("orders", 2, {}, START)
     batch = sent(b"a", producer_id=70_000, producer_epoch=0, base_sequence=0)
-    store.topics.append("orders", 1, batch, NOW)
-    assert store.restart().topics.new_producer_id() == 70_001
-    assert store.stop().topics.new_producer_id() > 70_001
+    node.topics.append("orders", 1, batch, START)
+    assert node.restart(node.disk).topics.new_producer_id() == 70_001
+    assert node.restart(node.disk, clean=True).topics.new_producer_id() > 70_001
 
 
-def under_compaction(store: Store) -> None:
+def under_compaction(node: InMemoryNode) -> None:
     """A topic whose compaction has begun, and has not ended."""
     settings = {
         "cleanup.policy": "compact",
         "internal.segment.bytes": "400",
         "min.cleanable.dirty.ratio": "0.01",
     }
-    store.topics.create("orders", 1, settings, NOW)
+    node.topics.create("orders", 1, settings, START)
     for _ in range(20):
-        store.write("orders", 0, b"a", b"b")
-    store.wait(BrokerConfig().cleaner_backoff)
-    assert store.folder.cleaner_points == {}
+        node.append("orders", 0, b"a", b"b")
+    node.advance(BrokerConfig().cleaner_backoff)
+    assert node.folder.cleaner_points == {}
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["gone", "made anew"])
 def test_the_compaction_of_a_topic_ends_with_it(anew: bool) -> None:
-    store = Store()
-    under_compaction(store)
-    store.topics.delete("orders", store.now)
+    node = InMemoryNode()
+    under_compaction(node)
+    node.topics.delete("orders", node.now)
     if anew:
-        store.topics.create("orders", 1, {}, store.now)
-        store.write("orders", 0, b"new")
-    store.wait(10 * BrokerConfig().cleaner_backoff)
-    assert store.said == []
-    assert store.folder.cleaner_points == {}
-    assert store.folders() == ({"orders-0"} if anew else set())
+        node.topics.create("orders", 1, {}, node.now)
+        node.append("orders", 0, b"new")
+    node.advance(10 * BrokerConfig().cleaner_backoff)
+    assert node.log_lines == []
+    assert node.folder.cleaner_points == {}
+    assert node.folders() == ({"orders-0"} if anew else set())
     if anew:
-        log = store.topics.log("orders", 0)
+        log = node.topics.log("orders", 0)
         assert log is not None
         assert values(log) == [(0, b"new")]
         assert not any(
-            ".cleaned" in name or ".swap" in name for name in store.disk.names("orders-0")
+            ".cleaned" in name or ".swap" in name for name in node.disk.names("orders-0")
         )
 
 
 def test_a_compaction_that_is_not_disturbed_ends_by_itself() -> None:
-    store = Store()
-    under_compaction(store)
-    store.wait(10 * BrokerConfig().cleaner_backoff)
-    assert store.folder.cleaner_points[("orders", 0)] > 0
-    assert store.said == []
+    node = InMemoryNode()
+    under_compaction(node)
+    node.advance(10 * BrokerConfig().cleaner_backoff)
+    assert node.folder.cleaner_points[("orders", 0)] > 0
+    assert node.log_lines == []
 
 
 # What a start finds
 
 
 def test_a_missing_folder_is_made_anew_and_said() -> None:
-    store = Store()
-    store.topics.create("orders", 2, {}, NOW)
-    store.write("orders", 0, b"a")
-    store.write("orders", 1, b"a")
-    store.wait(BrokerConfig().checkpoint_interval)
-    store.disk.remove("orders-1")
-    again = store.restart()
-    assert again.ends() == {"orders": [1, 0]}
-    assert again.said == ["folders are missing, and made anew without records: orders-1"]
-    again.write("orders", 1, b"b")
-    assert again.restart().ends() == {"orders": [1, 1]}
+    node = InMemoryNode()
+    node.topics.create("orders", 2, {}, START)
+    node.append("orders", 0, b"a")
+    node.append("orders", 1, b"a")
+    node.advance(BrokerConfig().checkpoint_interval)
+    node.disk.remove("orders-1")
+    again = node.restart(node.disk)
+    assert again.end_offsets() == {"orders": [1, 0]}
+    assert again.log_lines == ["folders are missing, and made anew without records: orders-1"]
+    again.append("orders", 1, b"b")
+    assert again.restart(again.disk).end_offsets() == {"orders": [1, 1]}
 
 
 def test_a_stray_folder_with_records_is_left_alone_and_said() -> None:
-    store = Store()
-    store.topics.create("orders", 1, {}, NOW)
-    store.write("orders", 0, b"a")
-    store.disk.rename("orders-0", "lost-0")
-    again = store.restart()
-    assert "lost-0: left alone; it has records, but is of no topic in the catalogue" in again.said
+    node = InMemoryNode()
+    node.topics.create("orders", 1, {}, START)
+    node.append("orders", 0, b"a")
+    node.disk.rename("orders-0", "lost-0")
+    again = node.restart(node.disk)
+    assert (
+        "lost-0: left alone; it has records, but is of no topic in the catalogue" in again.log_lines
+    )
     assert "lost-0" in again.folders()
     with pytest.raises(Refused, match="lost-0 is in the way") as error:
-        again.topics.create("lost", 2, {}, NOW)
+        again.topics.create("lost", 2, {}, START)
     assert refusal(error) is Code.KAFKA_STORAGE_ERROR
     with pytest.raises(Refused, match="lost-0 is in the way"):
-        again.topics.create("lost", 1, {}, NOW)
+        again.topics.create("lost", 1, {}, START)
     assert again.folders() == {"lost-0"}
 
 
-def foreign() -> Store:
+def foreign() -> InMemoryNode:
     """One partition has the folder of another topic in place of its own, whose start was 1."""
-    store = Store()
+    node = InMemoryNode()
     for name in ("orders", "other"):
-        store.topics.create(name, 2, {}, NOW)
-        for _ in range(4):
-            store.ids()  # ids that are not one character from each other
-    store.write("orders", 0, b"a")
-    store.write("orders", 1, b"b", b"c")
-    store.write("other", 0, b"d", b"e", b"f")
-    store.topics.delete_before("orders", 1, 1, NOW)
-    store.disk.rename("orders-1", "put.aside")
-    store.disk.rename("other-0", "orders-1")
-    return store.restart()
+        node.topics.create(name, 2, {}, START)
+    node.append("orders", 0, b"a")
+    node.append("orders", 1, b"b", b"c")
+    node.append("other", 0, b"d", b"e", b"f")
+    node.topics.delete_before("orders", 1, 1, START)
+    node.disk.rename("orders-1", "put.aside")
+    node.disk.rename("other-0", "orders-1")
+    return node.restart(node.disk)
 
 
 def test_a_folder_of_another_topic_is_not_served_but_all_others_are() -> None:
-    store = foreign()
+    node = foreign()
     assert any(
         "the partition orders-1 is offline: the folder orders-1 is of" in each
-        for each in store.said
+        for each in node.log_lines
     )
-    log = store.topics.log("orders", 1)
+    log = node.topics.log("orders", 1)
     assert log is not None
     for act in (
-        lambda: store.write("orders", 1, b"g"),
+        lambda: node.append("orders", 1, b"g"),
         lambda: log.read(0, 1000),
-        lambda: log_of(store.topics.get("orders"), 1),  # type: ignore[arg-type]
+        lambda: log_of(node.topics.get("orders"), 1),  # type: ignore[arg-type]
     ):
         with pytest.raises(Refused, match="of another topic") as error:
             act()
         assert refusal(error) is Code.KAFKA_STORAGE_ERROR
-    store.write("orders", 0, b"g")
-    assert store.ends()["orders"] == [2, 0]
+    node.append("orders", 0, b"g")
+    assert node.end_offsets()["orders"] == [2, 0]
 
 
 def test_a_folder_that_is_put_back_is_as_it_was() -> None:
-    store = foreign()
-    again = store.stop()
-    again.topics.close(NOW)
+    node = foreign()
+    again = node.restart(node.disk, clean=True)
+    again.topics.close(START)
     again.disk.rename("orders-1", "other-0")
     again.disk.rename("put.aside", "orders-1")
-    last = again.restart()
+    last = again.restart(again.disk)
     log = last.topics.log("orders", 1)
     assert log is not None
-    assert (log.start, log.end, last.ends()["other"]) == (1, 2, [3, 0])
+    assert (log.start, log.end, last.end_offsets()["other"]) == (1, 2, [3, 0])
 
 
 def test_a_folder_of_another_topic_outlives_the_deletion_of_this_one() -> None:
-    store = foreign()
-    store.topics.delete("orders", NOW)
-    store.wait(60_000)
-    assert "orders-1" in store.folders()
-    assert "orders-0" not in store.folders()
+    node = foreign()
+    node.topics.delete("orders", START)
+    node.advance(60_000)
+    assert "orders-1" in node.folders()
+    assert "orders-0" not in node.folders()
     with pytest.raises(Refused, match="orders-1 is in the way"):
-        store.topics.create("orders", 2, {}, NOW)
+        node.topics.create("orders", 2, {}, START)
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 def test_a_flipped_bit_in_what_a_folder_says_of_its_topic_is_mended(clean: bool) -> None:
     """The catalogue has a checksum, and knows better."""
     disk = FaultyDisk()
-    store = Store(disk)
-    store.topics.create("orders", 1, {}, NOW)
-    store.write("orders", 0, b"a", b"b")
+    node = InMemoryNode(disk)
+    node.topics.create("orders", 1, {}, START)
+    node.append("orders", 0, b"a", b"b")
     if clean:
-        store.topics.close(NOW)
+        node.topics.close(START)
     path = "orders-0/partition.metadata"
     right = disk.content(path)
     for bit in range(8 * len(right)):
         damaged = disk.kill()
         damaged.flip(path, bit)
-        again = store.restart(damaged)
-        assert again.ends() == {"orders": [2]}
-        again.write("orders", 0, b"c")
+        again = node.restart(damaged)
+        assert again.end_offsets() == {"orders": [2]}
+        again.append("orders", 0, b"c")
         if damaged.content(path) != right:  # bits that no id has: base 64 has two of them left over
-            assert again.said == []
+            assert again.log_lines == []
             continue
-        assert again.said == [f"{path}: it does not say the topic's id; it is written anew"]
+        assert again.log_lines == [f"{path}: it does not say the topic's id; it is written anew"]
 
 
 def test_what_is_in_the_way_of_a_first_record_is_not_overwritten() -> None:
     disk = FaultyDisk()
-    store = Store(disk)
-    store.topics.create("orders", 2, {}, NOW)
+    node = InMemoryNode(disk)
+    node.topics.create("orders", 2, {}, START)
     disk.put("orders-0/00000000000000000000.log", b"someone's")
     with pytest.raises(Refused, match="the folder orders-0 is in the way") as error:
-        store.write("orders", 0, b"a")
+        node.append("orders", 0, b"a")
     assert refusal(error) is Code.KAFKA_STORAGE_ERROR
     assert disk.content("orders-0/00000000000000000000.log") == b"someone's"
 
@@ -493,70 +493,70 @@ def test_a_first_record_is_taken_when_the_disk_works_again() -> None:
     for operation in ("make", "append"):
         for step in range(7):
             disk = FaultyDisk()
-            store = Store(disk)
-            store.topics.create("orders", 2, {}, NOW)
+            node = InMemoryNode(disk)
+            node.topics.create("orders", 2, {}, START)
             disk.refuse(operation, "orders-0*", skip=step)
             try:
-                store.write("orders", 0, b"a")
+                node.append("orders", 0, b"a")
             except DiskError:
                 disk.allow()
-                assert store.restart(disk.kill()).ends() == {"orders": [0, 0]}
-                store.write("orders", 0, b"a")
-            assert store.restart(disk.kill()).ends() == {"orders": [1, 0]}
+                assert node.restart(disk.kill()).end_offsets() == {"orders": [0, 0]}
+                node.append("orders", 0, b"a")
+            assert node.restart(disk.kill()).end_offsets() == {"orders": [1, 0]}
 
 
 def test_a_log_that_cannot_be_read_stops_the_start_with_its_name() -> None:
     disk = FaultyDisk()
-    store = Store(disk)
-    store.topics.create("orders", 1, {}, NOW)
-    store.write("orders", 0, b"a")
+    node = InMemoryNode(disk)
+    node.topics.create("orders", 1, {}, START)
+    node.append("orders", 0, b"a")
     disk.refuse("read", "orders-0/*.log", times=9)
     with pytest.raises(DiskError, match="orders-0/"):
-        store.restart()
+        node.restart(node.disk)
 
 
 @pytest.mark.parametrize("power_cut", [False, True], ids=["killed", "power cut"])
 def test_a_topic_made_anew_has_nothing_of_the_old_one(power_cut: bool) -> None:
     """What the checkpoints say of a deleted topic must not hold for one of the same name."""
     disk = FaultyDisk()
-    store = Store(disk)
-    store.topics.create("orders", 1, {"cleanup.policy": "delete,compact", "flush.ms": "0"}, NOW)
+    node = InMemoryNode(disk)
+    node.topics.create("orders", 1, {"cleanup.policy": "delete,compact", "flush.ms": "0"}, START)
     for _ in range(5):
-        store.write("orders", 0, b"a", b"b")
-    store.topics.delete_before("orders", 0, 7, NOW)
-    store.folder.save_cleaner_points({("orders", 0): 8})
-    store.wait(BrokerConfig().checkpoint_interval)
-    assert store.folder.recovery_points == {("orders", 0): 10}
-    store.topics.delete("orders", NOW)
-    store.topics.create("orders", 1, {"flush.messages": "1"}, NOW)
-    store.write("orders", 0, b"a", b"b", b"c")
-    again = store.restart(disk.crash(least=True) if power_cut else disk.kill())
+        node.append("orders", 0, b"a", b"b")
+    node.topics.delete_before("orders", 0, 7, START)
+    node.folder.save_cleaner_points({("orders", 0): 8})
+    node.advance(BrokerConfig().checkpoint_interval)
+    assert node.folder.recovery_points == {("orders", 0): 10}
+    node.topics.delete("orders", START)
+    node.topics.create("orders", 1, {"flush.messages": "1"}, START)
+    node.append("orders", 0, b"a", b"b", b"c")
+    again = node.restart(disk.crash(least=True) if power_cut else disk.kill())
     log = again.topics.log("orders", 0)
     assert log is not None
     assert (log.start, log.end) == (0, 3)
     assert not again.folder.cleaner_points
-    assert again.said == [] or "deleted topics are removed" in again.said[0]
+    assert again.log_lines == [] or "deleted topics are removed" in again.log_lines[0]
 
 
 def test_a_start_forgets_what_it_knows_of_topics_that_are_not_there() -> None:
-    store = Store()
-    store.folder.save_checkpoints({("orders", 0): 50}, {("orders", 0): 40})
-    again = store.restart()
+    node = InMemoryNode()
+    node.folder.save_checkpoints({("orders", 0): 50}, {("orders", 0): 40})
+    again = node.restart(node.disk)
     assert (again.folder.recovery_points, again.folder.log_starts) == ({}, {})
 
 
 def test_a_folder_made_anew_is_not_taken_for_the_lost_one() -> None:
     disk = FaultyDisk()
-    store = Store(disk)
-    store.topics.create("orders", 1, {"flush.ms": "0"}, NOW)
-    store.write("orders", 0, *[b"a"] * 10)
-    store.topics.delete_before("orders", 0, 7, NOW)
-    store.wait(BrokerConfig().checkpoint_interval)
+    node = InMemoryNode(disk)
+    node.topics.create("orders", 1, {"flush.ms": "0"}, START)
+    node.append("orders", 0, *[b"a"] * 10)
+    node.topics.delete_before("orders", 0, 7, START)
+    node.advance(BrokerConfig().checkpoint_interval)
     disk.remove("orders-0")
-    again = store.restart(disk.kill())
+    again = node.restart(disk.kill())
     assert again.folder.recovery_points == {}
-    again.write("orders", 0, b"b", b"c")
-    assert again.restart().ends() == {"orders": [2]}
-    log = again.restart().topics.log("orders", 0)
+    again.append("orders", 0, b"b", b"c")
+    assert again.restart(again.disk).end_offsets() == {"orders": [2]}
+    log = again.restart(again.disk).topics.log("orders", 0)
     assert log is not None
     assert log.start == 0

@@ -13,80 +13,80 @@ import pytest
 from rota.broker.topics import Topics
 from rota.errors import DiskError, Refused
 from tests.support.faulty_disk import FaultyDisk, Stopped
-from tests.support.topic_store import NOW, Store
+from tests.support.node import InMemoryNode
+from tests.support.requests import START
 
 Act = Callable[[Topics], object]
 
 
 def _replace(topics: Topics) -> None:
-    topics.delete("orders", NOW)
-    topics.create("orders", 1, {}, NOW)
+    topics.delete("orders", START)
+    topics.create("orders", 1, {}, START)
 
 
 ACTS: dict[str, Act] = {
-    "create": lambda topics: topics.create("new", 3, {"retention.ms": "5"}, NOW),
-    "grow": lambda topics: topics.grow("orders", 4, NOW),
-    "configure": lambda topics: topics.configure("orders", {"retention.ms": "5"}, NOW),
-    "delete": lambda topics: topics.delete("orders", NOW),
+    "create": lambda topics: topics.create("new", 3, {"retention.ms": "5"}, START),
+    "grow": lambda topics: topics.grow("orders", 4, START),
+    "configure": lambda topics: topics.configure("orders", {"retention.ms": "5"}, START),
+    "delete": lambda topics: topics.delete("orders", START),
     "delete and create": _replace,
 }
 EACH = pytest.mark.parametrize("act", ACTS.values(), ids=ACTS.keys())
 
 
-def begun(seed: int = 0) -> Store:
+def begun(seed: int = 0) -> InMemoryNode:
     """Two topics with records that are on the disk."""
-    store = Store(FaultyDisk(seed))
+    node = InMemoryNode(FaultyDisk(seed))
     for name in ("kept", "orders"):
-        store.topics.create(name, 2, {}, NOW)
+        node.topics.create(name, 2, {}, START)
         for partition in range(2):
-            store.write(name, partition, b"a", b"b")
-            store.topics.log(name, partition).flush()  # type: ignore[union-attr]
-    store.topics.housekeep(NOW)
-    return store
+            node.append(name, partition, b"a", b"b")
+            node.topics.log(name, partition).flush()  # type: ignore[union-attr]
+    node.topics.housekeep(START)
+    return node
 
 
-def seen(store: Store) -> dict[str, tuple[list[int], dict[str, str]]]:
+def seen(node: InMemoryNode) -> dict[str, tuple[list[int], dict[str, str]]]:
     """Each topic: where its partitions end, and its settings."""
-    ends = store.ends()
-    return {topic.name: (ends[topic.name], dict(topic.overrides)) for topic in store.topics}
+    ends = node.end_offsets()
+    return {topic.name: (ends[topic.name], dict(topic.overrides)) for topic in node.topics}
 
 
 def outcomes(act: Act) -> list[object]:
     """What there may be after a stop: as before, as after each step, as after all."""
-    store = begun()
-    found: list[object] = [seen(store)]
-    act(store.topics)
-    found.append(seen(store))
+    node = begun()
+    found: list[object] = [seen(node)]
+    act(node.topics)
+    found.append(seen(node))
     if act is ACTS["delete and create"]:
         found.append({"kept": ([2, 2], {})})
     return found
 
 
-def check(store: Store, act: Act) -> None:
-    assert seen(store) in outcomes(act)
-    store.wait(60_000)
-    wanted = {f"{topic.name}-{n}" for topic in store.topics for n in range(topic.partitions)}
-    assert {name for name in store.folders() if store.disk.names(name)} <= wanted
+def check(node: InMemoryNode, act: Act) -> None:
+    assert seen(node) in outcomes(act)
+    node.advance(60_000)
+    wanted = {f"{topic.name}-{n}" for topic in node.topics for n in range(topic.partitions)}
+    assert {name for name in node.folders() if node.disk.names(name)} <= wanted
     for name in ("orders", "new"):
-        if store.topics.get(name) is None:
-            store.topics.create(name, 2, {}, NOW)
-        store.write(name, 0, b"c")
+        if node.topics.get(name) is None:
+            node.topics.create(name, 2, {}, START)
+        node.append(name, 0, b"c")
 
 
-def refused(store: Store, act: Act) -> str | None:
+def refused(node: InMemoryNode, act: Act) -> str | None:
     try:
-        act(store.topics)
+        act(node.topics)
     except Refused as error:
         return str(error)
     return None
 
 
 def steps(act: Act) -> int:
-    store = begun()
-    assert isinstance(store.disk, FaultyDisk)
-    before = store.disk.changes
-    act(store.topics)
-    return store.disk.changes - before
+    node = begun()
+    before = node.disk.changes
+    act(node.topics)
+    return node.disk.changes - before
 
 
 @EACH
@@ -94,14 +94,13 @@ def steps(act: Act) -> int:
 def test_a_stop_at_every_step(act: Act, cut: str) -> None:
     for step in range(steps(act)):
         for seed in range(3):
-            store = begun(seed)
-            disk = store.disk
-            assert isinstance(disk, FaultyDisk)
+            node = begun(seed)
+            disk = node.disk
             disk.stop_at(step)
             with pytest.raises(Stopped):
-                act(store.topics)
+                act(node.topics)
             left = disk.kill() if cut == "kill" else disk.crash(least=cut == "least")
-            again = store.restart(left)
+            again = node.restart(left)
             check(again, act)
 
 
@@ -111,7 +110,6 @@ def test_a_stop_while_the_start_mends(act: Act) -> None:
     for step in range(steps(act)):
         first = begun(step)
         disk = first.disk
-        assert isinstance(disk, FaultyDisk)
         disk.stop_at(step)
         with pytest.raises(Stopped):
             act(first.topics)
@@ -133,18 +131,17 @@ def test_a_stop_while_the_start_mends(act: Act) -> None:
 def test_a_disk_that_refuses_any_step_leaves_all_as_it_was(act: Act) -> None:
     for operation in ("append", "make", "rename", "replace", "sync"):
         for step in range(30):
-            store = begun()
-            disk = store.disk
-            assert isinstance(disk, FaultyDisk)
-            before = seen(store)
+            node = begun()
+            disk = node.disk
+            before = seen(node)
             disk.refuse(operation, skip=step)
-            if refused(store, act) is None:
+            if refused(node, act) is None:
                 break
             if act is not ACTS["delete and create"]:
-                assert seen(store) == before
-                assert seen(store.restart()) == before
+                assert seen(node) == before
+                assert seen(node.restart(node.disk)) == before
             disk.allow()
-            check(store, act)
+            check(node, act)
         else:
             pytest.fail(f"more than 30 times {operation}")
 
@@ -152,44 +149,43 @@ def test_a_disk_that_refuses_any_step_leaves_all_as_it_was(act: Act) -> None:
 @EACH
 def test_a_full_disk_leaves_all_as_it_was(act: Act) -> None:
     for room in range(0, 3_000, 60):
-        store = begun()
-        disk = store.disk
-        assert isinstance(disk, FaultyDisk)
-        before = seen(store)
+        node = begun()
+        disk = node.disk
+        before = seen(node)
         disk.room(room)
-        problem = refused(store, act)
+        problem = refused(node, act)
         assert problem is None or "No space left" in problem
         if problem and act is not ACTS["delete and create"]:
-            assert seen(store) == before
+            assert seen(node) == before
         disk.room(None)
         if problem and act is not ACTS["delete and create"]:
-            assert seen(store.restart()) == before
-        check(store.restart(), act)
+            assert seen(node.restart(node.disk)) == before
+        check(node.restart(node.disk), act)
 
 
 def test_a_log_that_has_failed_keeps_the_folder_from_being_marked_clean() -> None:
     disk = FaultyDisk(0)
-    store = Store(disk)
-    store.topics.create("orders", 2, {"flush.messages": "1"}, NOW)
-    store.write("orders", 0, b"a")
+    node = InMemoryNode(disk)
+    node.topics.create("orders", 2, {"flush.messages": "1"}, START)
+    node.append("orders", 0, b"a")
     disk.refuse("sync", "orders-0/*.log")
     with pytest.raises(DiskError):
-        store.write("orders", 0, b"b")
-    again = store.stop()
-    assert "the next start reads the logs, for some have failed: orders-0" in store.said
+        node.append("orders", 0, b"b")
+    again = node.restart(node.disk, clean=True)
+    assert "the next start reads the logs, for some have failed: orders-0" in node.log_lines
     assert not again.folder.clean
-    assert again.ends() == {"orders": [1, 0]}
-    assert again.stop().folder.clean
+    assert again.end_offsets() == {"orders": [1, 0]}
+    assert again.restart(again.disk, clean=True).folder.clean
 
 
 def test_a_log_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
     disk = FaultyDisk(0)
-    store = Store(disk)
-    store.topics.create("orders", 2, {}, NOW)
-    store.write("orders", 0, b"a")
-    store.write("orders", 1, b"a")
+    node = InMemoryNode(disk)
+    node.topics.create("orders", 2, {}, START)
+    node.append("orders", 0, b"a")
+    node.append("orders", 1, b"a")
     disk.refuse("sync", "orders-0/*.log")
     with pytest.raises(DiskError):
-        store.topics.close(NOW)
-    assert store.folder.recovery_points == {("orders", 0): 0, ("orders", 1): 1}
-    assert not store.restart().folder.clean
+        node.topics.close(START)
+    assert node.folder.recovery_points == {("orders", 0): 0, ("orders", 1): 1}
+    assert not node.restart(node.disk).folder.clean

@@ -17,11 +17,10 @@ from rota.errors import Code, DiskError, Refused
 from rota.formats.buffer import Bytes
 from rota.storage.catalog import FIRST
 from rota.storage.folder import CLEAN, LOG_STARTS
-from tests.support.admin_node import AdminNode
-from tests.support.data_node import DataNode, batch
 from tests.support.differential_side import Plain, request
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.topic_store import NOW, Store
+from tests.support.node import InMemoryNode
+from tests.support.requests import START, batch
 
 TOPIC = 2
 
@@ -55,33 +54,43 @@ def names(count: int) -> list[str]:
     return [f"t{number:05}" for number in range(count)]
 
 
-def create(node: AdminNode, asked: Sequence[str], partitions: int = 1) -> Any:
+def create(node: InMemoryNode, asked: Sequence[str], partitions: int = 1) -> Any:
     topics: Plain = [
         {"name": name, "num_partitions": partitions, "replication_factor": 1} for name in asked
     ]
-    return node.ask(request("CreateTopics", 7, topics=topics, timeout_ms=1_000)).topics
+    return node.connect().ask(request("CreateTopics", 7, topics=topics, timeout_ms=1_000)).topics
 
 
-def make_by_metadata(node: AdminNode, asked: Sequence[str]) -> Any:
+def make_by_metadata(node: InMemoryNode, asked: Sequence[str]) -> Any:
     topics: Plain = [{"name": name} for name in asked]
-    return node.ask(request("Metadata", 4, topics=topics, allow_auto_topic_creation=True)).topics
+    return (
+        node.connect()
+        .ask(request("Metadata", 4, topics=topics, allow_auto_topic_creation=True))
+        .topics
+    )
 
 
-def delete(node: AdminNode, asked: Sequence[str]) -> Any:
-    return node.ask(request("DeleteTopics", 5, topic_names=[*asked], timeout_ms=1_000)).responses
+def delete(node: InMemoryNode, asked: Sequence[str]) -> Any:
+    return (
+        node.connect()
+        .ask(request("DeleteTopics", 5, topic_names=[*asked], timeout_ms=1_000))
+        .responses
+    )
 
 
-def grow(node: AdminNode, asked: Sequence[str]) -> Any:
+def grow(node: InMemoryNode, asked: Sequence[str]) -> Any:
     topics: Plain = [{"name": name, "count": 3, "assignments": None} for name in asked]
-    return node.ask(request("CreatePartitions", 3, topics=topics, timeout_ms=1_000)).results
+    return (
+        node.connect().ask(request("CreatePartitions", 3, topics=topics, timeout_ms=1_000)).results
+    )
 
 
-def configure(node: AdminNode, asked: Sequence[str]) -> Any:
+def configure(node: InMemoryNode, asked: Sequence[str]) -> Any:
     setting: Plain = {"name": "retention.ms", "value": "5", "config_operation": 0}
     resources: Plain = [
         {"resource_type": TOPIC, "resource_name": name, "configs": [setting]} for name in asked
     ]
-    return node.ask(request("IncrementalAlterConfigs", 1, resources=resources)).responses
+    return node.connect().ask(request("IncrementalAlterConfigs", 1, resources=resources)).responses
 
 
 MAKING = (create, make_by_metadata)
@@ -90,12 +99,12 @@ CHANGING = (delete, grow, configure)
 
 @pytest.mark.parametrize("act", [*MAKING, *CHANGING])
 def test_a_request_for_many_topics_saves_the_catalogue_once(
-    act: Callable[[AdminNode, Sequence[str]], Any],
+    act: Callable[[InMemoryNode, Sequence[str]], Any],
 ) -> None:
     costs = []
     for count in (1, 50, 100):
         disk = CountingDisk()
-        node = AdminNode(disk=disk)
+        node = InMemoryNode(disk=disk)
         if act in CHANGING:
             create(node, names(count))
         answers: list[Any] = []
@@ -109,17 +118,17 @@ def test_a_request_for_many_topics_saves_the_catalogue_once(
 
 def test_a_topic_costs_the_disk_the_same_whatever_its_partitions() -> None:
     disk = CountingDisk()
-    node = AdminNode(disk=disk)
+    node = InMemoryNode(disk=disk)
     costs = {disk.count(lambda: create(node, [f"t{count}"], count)) for count in (1, 10, 1_000)}  # noqa: B023
     assert len(costs) == 1
     assert {topic.partitions for topic in node.topics} == {1, 10, 1_000}
-    assert {topic.partitions for topic in node.restart().topics} == {1, 10, 1_000}
+    assert {topic.partitions for topic in node.restart(node.disk).topics} == {1, 10, 1_000}
 
 
 def test_records_of_many_partitions_are_deleted_by_one_save() -> None:
     disk = CountingDisk()
-    node = DataNode(disk)
-    node.topic("t", 50)
+    node = InMemoryNode(disk)
+    node.create_topic("t", 50)
     peer = node.connect()
     for partition in range(50):
         peer.store(batch(b"a", b"b"), partition=partition)
@@ -137,7 +146,7 @@ def test_records_of_many_partitions_are_deleted_by_one_save() -> None:
 
 
 def test_names_that_collide_within_a_request() -> None:
-    node = AdminNode()
+    node = InMemoryNode()
     codes = [each.error_code for each in create(node, ["a.b", "ok", "a_b", "no no"])]
     assert codes == [0, 0, Code.INVALID_TOPIC_EXCEPTION, Code.INVALID_TOPIC_EXCEPTION]
     assert [topic.name for topic in node.topics] == ["a.b", "ok"]
@@ -147,44 +156,44 @@ def test_names_that_collide_within_a_request() -> None:
 
 def test_a_topic_that_the_disk_refuses_does_not_stop_the_others() -> None:
     disk = FaultyDisk()
-    store = Store(disk)
+    node = InMemoryNode(disk)
     disk.refuse("make", "b-*")
-    outcomes = store.topics.create_all([Wanted(name, 2, {}) for name in "abc"], NOW)
+    outcomes = node.topics.create_all([Wanted(name, 2, {}) for name in "abc"], START)
     assert [isinstance(each, Refused) for each in outcomes] == [False, True, False]
-    assert list(store.restart().ends()) == ["a", "c"]
+    assert list(node.restart(node.disk).end_offsets()) == ["a", "c"]
 
 
 @pytest.mark.parametrize("path", [FIRST, f"{FIRST}.copy"])
 def test_a_catalogue_that_cannot_be_saved_leaves_all_as_it_was(path: str) -> None:
     disk = FaultyDisk()
-    store = Store(disk)
-    store.topics.create_all([Wanted(name, 1, {}) for name in "xyz"], NOW)
+    node = InMemoryNode(disk)
+    node.topics.create_all([Wanted(name, 1, {}) for name in "xyz"], START)
     for name in "xyz":
-        store.write(name, 0, b"a")
-    before, folders = store.ends(), store.folders()
+        node.append(name, 0, b"a")
+    before, folders = node.end_offsets(), node.folders()
     settings = {name: {"retention.ms": "5"} for name in "xyz"}
     acts: list[Callable[[], list[Topic | Refused]]] = [
-        lambda: store.topics.create_all([Wanted(name, 2, {}) for name in "abc"], NOW),
-        lambda: store.topics.delete_all("xyz", NOW),
-        lambda: store.topics.grow_all(dict.fromkeys("xyz", 3), NOW),
-        lambda: store.topics.configure_all(settings, NOW),
+        lambda: node.topics.create_all([Wanted(name, 2, {}) for name in "abc"], START),
+        lambda: node.topics.delete_all("xyz", START),
+        lambda: node.topics.grow_all(dict.fromkeys("xyz", 3), START),
+        lambda: node.topics.configure_all(settings, START),
     ]
     for act in acts:
         disk.refuse("replace", path)
         assert [each.code for each in act() if isinstance(each, Refused)] == [
             Code.KAFKA_STORAGE_ERROR
         ] * 3
-        assert (store.ends(), store.folders()) == (before, folders)
-        assert store.restart(disk.kill()).ends() == before
-    assert len(store.topics.create_all([Wanted(name, 2, {}) for name in "abc"], NOW)) == 3
-    assert list(store.ends()) == [*"abcxyz"]
+        assert (node.end_offsets(), node.folders()) == (before, folders)
+        assert node.restart(disk.kill()).end_offsets() == before
+    assert len(node.topics.create_all([Wanted(name, 2, {}) for name in "abc"], START)) == 3
+    assert list(node.end_offsets()) == [*"abcxyz"]
 
 
 # No more than that
 
 
 def test_a_request_for_too_many_is_refused_and_names_the_limit() -> None:
-    node = AdminNode()
+    node = InMemoryNode()
     for answers in (create(node, names(MOST_TOPICS + 1)), create(node, "ab", MOST_PARTITIONS - 1)):
         assert {each.error_code for each in answers} == {Code.POLICY_VIOLATION}
         assert f"{MOST_TOPICS} topics and {MOST_PARTITIONS} partitions" in answers[0].error_message
@@ -192,7 +201,7 @@ def test_a_request_for_too_many_is_refused_and_names_the_limit() -> None:
 
 
 def test_of_too_many_names_the_first_are_made_and_the_others_when_asked_again() -> None:
-    node = AdminNode()
+    node = InMemoryNode()
     asked = names(MOST_MADE + 5)
     codes = Counter(each.error_code for each in make_by_metadata(node, asked))
     assert codes == {0: MOST_MADE, Code.UNKNOWN_TOPIC_OR_PARTITION: 5}
@@ -202,54 +211,54 @@ def test_of_too_many_names_the_first_are_made_and_the_others_when_asked_again() 
 # A stop
 
 
-def dirty(partitions: int) -> tuple[CountingDisk, Store]:
+def dirty(partitions: int) -> tuple[CountingDisk, InMemoryNode]:
     disk = CountingDisk()
-    store = Store(disk)
-    store.topics.create("t", partitions, {}, NOW)
+    node = InMemoryNode(disk)
+    node.topics.create("t", partitions, {}, START)
     for partition in range(partitions):
-        store.write("t", partition, b"a", b"b")
-    return disk, store
+        node.append("t", partition, b"a", b"b")
+    return disk, node
 
 
 def test_a_stop_syncs_each_log_once_and_each_new_folder_once() -> None:
-    disk, store = dirty(50)
-    disk.count(lambda: store.topics.close(NOW))
+    disk, node = dirty(50)
+    disk.count(lambda: node.topics.close(START))
     logs = [f"t-{number}/{0:020}.log" for number in range(50)]
     assert disk.synced == Counter([*logs, *(f"t-{number}" for number in range(50)), ""])
-    again = store.restart()
-    again.write("t", 7, b"c")
-    disk.count(lambda: again.topics.close(NOW))
+    again = node.restart(node.disk)
+    again.append("t", 7, b"c")
+    disk.count(lambda: again.topics.close(START))
     assert disk.synced == {logs[7]: 1, "": 1}
 
 
 def test_after_a_clean_stop_a_loss_of_power_takes_no_record() -> None:
-    disk, store = dirty(5)
-    store.topics.close(NOW)
+    disk, node = dirty(5)
+    node.topics.close(START)
     for seed in range(20):
         left = disk.crash(least=not seed)
-        again = store.restart(left)
-        assert again.ends() == {"t": [2] * 5}
+        again = node.restart(left)
+        assert again.end_offsets() == {"t": [2] * 5}
         assert again.folder.clean
 
 
 def test_a_stop_whose_sync_fails_is_not_marked_clean() -> None:
-    disk, store = dirty(5)
+    disk, node = dirty(5)
     disk.refuse("sync", "t-3/*")
     with pytest.raises(DiskError, match="t-3/"):
-        store.topics.close(NOW)
+        node.topics.close(START)
     assert disk.size(CLEAN) is None
-    assert store.folder.recovery_points["t", 3] == 0
-    assert store.folder.recovery_points["t", 4] == 2
+    assert node.folder.recovery_points["t", 3] == 0
+    assert node.folder.recovery_points["t", 4] == 2
 
 
 def test_a_stop_with_a_log_that_has_failed_is_not_marked_clean() -> None:
     """What a sync could not write may be lost, though the next one says that all is well."""
-    disk, store = dirty(2)
-    log = store.topics.log("t", 1)
+    disk, node = dirty(2)
+    log = node.topics.log("t", 1)
     assert log is not None
     disk.refuse("sync", "t-1/*")
     with pytest.raises(DiskError):
         log.flush()
-    store.topics.close(NOW)
+    node.topics.close(START)
     assert disk.size(CLEAN) is None
-    assert store.said[-1] == "the next start reads the logs, for some have failed: t-1"
+    assert node.log_lines[-1] == "the next start reads the logs, for some have failed: t-1"

@@ -8,7 +8,8 @@ import pytest
 
 from rota.broker import turn
 from rota.broker.event import Command, Received, Send, Woken
-from tests.support.data_node import DataNode, Peer, batch, fetch_request, frame, produce_request
+from tests.support.node import ClientConnection, InMemoryNode, request_frame
+from tests.support.requests import batch, fetch_request, produce_request
 
 T = ("t", 0)
 MIB = 1 << 20
@@ -16,17 +17,21 @@ LARGE = bytes(400_000)
 
 
 @pytest.fixture
-def node() -> DataNode:
-    node = DataNode()
-    node.topic()
+def node() -> InMemoryNode:
+    node = InMemoryNode()
+    node.create_topic()
     return node
 
 
-def polls(node: DataNode, count: int, *, min_bytes: int = 1, max_wait: int = 500) -> list[Peer]:
+def polls(
+    node: InMemoryNode, count: int, *, min_bytes: int = 1, max_wait: int = 500
+) -> list[ClientConnection]:
     """So many clients that wait for records from the beginning on."""
     peers = [node.connect() for _ in range(count)]
     for peer in peers:
-        peer.send(fetch_request(node, {T: 0}, min_bytes=min_bytes, max_wait=max_wait), 12)
+        peer.send(
+            fetch_request(node.topic_ids(), {T: 0}, min_bytes=min_bytes, max_wait=max_wait), 12
+        )
         assert peer.waits
     return peers
 
@@ -36,76 +41,76 @@ def answered(commands: list[Command]) -> list[int]:
     return [command.connection for command in commands if isinstance(command, Send)]
 
 
-def append(node: DataNode, value: bytes) -> tuple[Peer, list[Command]]:
+def append(node: InMemoryNode, value: bytes) -> tuple[ClientConnection, list[Command]]:
     producer = node.connect()
-    request = frame(produce_request(node, {T: batch(value)}), 9, 1)
-    return producer, node.node.handle(Received(producer.connection, request), node.now, node.room)
+    request = request_frame(produce_request(node.topic_ids(), {T: batch(value)}), 9, 1)
+    return producer, node.node.handle(Received(producer.id, request), node.now, node.room)
 
 
-def going_on(node: DataNode) -> Iterator[list[int]]:
+def going_on(node: InMemoryNode) -> Iterator[list[int]]:
     """Who is answered in each event, for as long as the node is behind."""
     while node.node.behind:
         yield answered(node.node.handle(Woken(), node.now, node.room))
 
 
 def test_large_answers_are_made_a_few_at_a_time_in_the_order_of_the_requests(
-    node: DataNode,
+    node: InMemoryNode,
 ) -> None:
-    peers = [peer.connection for peer in polls(node, 20)]
+    peers = [peer.id for peer in polls(node, 20)]
     producer, first = append(node, LARGE)
-    assert answered(first) == [producer.connection, *peers[:3]]
+    assert answered(first) == [producer.id, *peers[:3]]
     rounds = list(going_on(node))
     assert sum(rounds, answered(first)[1:]) == peers
     assert max(len(each) for each in rounds) == 3
 
 
-def test_small_answers_need_few_rounds(node: DataNode) -> None:
-    peers = [peer.connection for peer in polls(node, 1_000)]
+def test_small_answers_need_few_rounds(node: InMemoryNode) -> None:
+    peers = [peer.id for peer in polls(node, 1_000)]
     _, first = append(node, b"small")
     rounds = list(going_on(node))
     assert sum(rounds, answered(first)[1:]) == peers
     assert len(rounds) < 1_000 / turn.COUNT
 
 
-def test_without_room_nobody_is_given_records_and_all_else_goes_on(node: DataNode) -> None:
+def test_without_room_nobody_is_given_records_and_all_else_goes_on(node: InMemoryNode) -> None:
     peers = polls(node, 2)
     node.room = 0
     producer, commands = append(node, LARGE)
-    assert answered(commands) == [producer.connection]
+    assert answered(commands) == [producer.id]
     late = node.connect()
-    late.send(fetch_request(node, {T: 0}), 12)
+    late.send(fetch_request(node.topic_ids(), {T: 0}), 12)
     node.advance(600)  # the time of the first two is up
     assert [peer.waits for peer in (*peers, late)] == [True] * 3
     node.room = 1
-    assert list(going_on(node)) == [[each.connection] for each in (*peers, late)]
+    assert list(going_on(node)) == [[each.id] for each in (*peers, late)]
 
 
-def test_those_whose_time_is_up_are_answered_in_turn_too(node: DataNode) -> None:
+def test_those_whose_time_is_up_are_answered_in_turn_too(node: InMemoryNode) -> None:
     producer = node.connect()
     producer.store(batch(LARGE))
-    peers = [peer.connection for peer in polls(node, 9, min_bytes=MIB)]
+    peers = [peer.id for peer in polls(node, 9, min_bytes=MIB)]
     first = answered(node.node.handle(Woken(), node.now + 500))
     assert first == peers[:3]
     assert list(going_on(node)) == [peers[3:6], peers[6:]]
 
 
-def test_who_hangs_up_before_its_turn_has_none(node: DataNode) -> None:
+def test_who_hangs_up_before_its_turn_has_none(node: InMemoryNode) -> None:
     peers = polls(node, 3)
     node.room = 0
     append(node, LARGE)
-    peers[0].hang_up()
+    peers[0].disconnect()
     node.room = turn.BYTES
     assert list(going_on(node)) == [[1, 2]]
     append(node, LARGE)
     assert not node.node.behind
 
 
-def test_who_is_woken_again_before_its_turn_is_answered_once_with_all(node: DataNode) -> None:
+def test_who_is_woken_again_before_its_turn_is_answered_once_with_all(node: InMemoryNode) -> None:
     (peer,) = polls(node, 1)
     node.room = 0
     append(node, LARGE)
     append(node, LARGE)
     node.room = turn.BYTES
     node.advance(0)
-    assert len(peer.partitions(peer.answer())[T].records) > 2 * len(LARGE)
+    assert len(peer.fetched(peer.receive())[T].records) > 2 * len(LARGE)
     assert not node.node.behind

@@ -19,7 +19,7 @@ from rota.model.reply import (
     ListGroupsReply,
 )
 from rota.model.request import DeleteGroups, DeleteOffsets, Heartbeat, Leaver, ListGroups
-from tests.support.coordinator_driver import GROUP, Desk, commit, join, metadata
+from tests.support.coordinator_driver import GROUP, CoordinatorDriver, commit, join, metadata
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_group_has_its_place_in_the_journal(group: str, partition: int) -> Non
 
 
 def test_a_group_begins_with_an_entry_of_its_own() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     reply = desk.joined(desk.send(join()))
     assert (reply.code, reply.member_id) == (Code.MEMBER_ID_REQUIRED, "app-id1")
     entry = GroupSaved(
@@ -43,7 +43,7 @@ def test_a_group_begins_with_an_entry_of_its_own() -> None:
 
 
 def test_the_first_to_join_leads_and_is_told_of_all() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     first, one = desk.enter()
     second, two = desk.enter()
     desk.wait(6_000)
@@ -56,14 +56,14 @@ def test_the_first_to_join_leads_and_is_told_of_all() -> None:
 
 
 def test_an_old_client_is_taken_in_without_an_id_of_its_own() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     token = desk.send(join(knows_id_first=False))
     desk.wait(3_000)
     assert desk.joined(token).member_id == "app-id1"
 
 
 def test_the_initial_delay_is_extended_while_members_arrive() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     tokens = [desk.enter()[1]]
     for _ in range(3):
         desk.wait(2_900)
@@ -74,7 +74,7 @@ def test_the_initial_delay_is_extended_while_members_arrive() -> None:
 
 
 def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     _, first = desk.enter(join(rebalance=5_000))
     desk.wait(2_999)
     desk.enter(join(rebalance=5_000))
@@ -86,7 +86,7 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
 
 
 def test_an_id_that_is_not_used_expires() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join())
     pending = desk.joined(desk.send(join(session=8_000))).member_id
     rejoined = desk.send(join(ids[0]))  # the leader asks for a rebalance; the newcomer is awaited
@@ -98,7 +98,7 @@ def test_an_id_that_is_not_used_expires() -> None:
 
 
 def test_a_new_member_does_not_wait_for_ever() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     desk.stable(join(session=1_800_000, rebalance=600_000))
     _, token = desk.enter(join(rebalance=600_000))
     desk.wait(299_999)
@@ -108,14 +108,14 @@ def test_a_new_member_does_not_wait_for_ever() -> None:
 
 
 def test_a_full_group_refuses() -> None:
-    desk = Desk(GroupConfig(max_size=2))
+    desk = CoordinatorDriver(GroupConfig(max_size=2))
     ids = desk.stable(join(), join())
     assert desk.joined(desk.send(join())).code == Code.GROUP_MAX_SIZE_REACHED
     assert desk.members() == ids
 
 
 def test_a_group_over_its_size_loses_who_joins_last() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(), join(), join())
     desk.config = GroupConfig(max_size=2)
     desk.restart()
@@ -139,11 +139,11 @@ def test_a_group_over_its_size_loses_who_joins_last() -> None:
 )
 def test_what_a_group_does_not_begin_with(request_: object, code: Code) -> None:
     assert isinstance(request_, type(join()))
-    assert Desk().ask(request_) == JoinReply(code=code, member_id=request_.member_id)
+    assert CoordinatorDriver().ask(request_) == JoinReply(code=code, member_id=request_.member_id)
 
 
 def test_a_join_that_leaves_no_common_strategy_is_refused_and_said() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     desk.stable(join(strategies=("range", "sticky")), join(strategies=("sticky", "range")))
     refused = desk.joined(desk.send(join(strategies=("roundrobin",), client_id="new")))
     assert refused.code == Code.INCONSISTENT_GROUP_PROTOCOL
@@ -177,7 +177,7 @@ def test_most_votes_win_and_the_leader_decides_a_tie(
 
 
 def test_the_first_of_the_rest_leads_when_the_leader_goes() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(), join(), join())
     assert desk.leave(Leaver(member_id=ids[0])) == [Code.NONE]
     tokens = [desk.send(join(member_id)) for member_id in (ids[2], ids[1])]
@@ -186,7 +186,7 @@ def test_the_first_of_the_rest_leads_when_the_leader_goes() -> None:
 
 
 def test_a_leader_that_does_not_join_in_time_is_succeeded() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(static_id="a"), join())
     token = desk.send(join(ids[1], topics=("t", "u")))
     for _ in range(12):
@@ -200,7 +200,7 @@ def test_a_leader_that_does_not_join_in_time_is_succeeded() -> None:
 
 
 def test_a_follower_that_missed_the_answer_is_told_again() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(), join())
     again = desk.joined(desk.send(join(ids[1])))
     assert (again.code, again.generation, again.members) == (Code.NONE, 1, ())
@@ -211,7 +211,7 @@ def test_a_follower_that_missed_the_answer_is_told_again() -> None:
     ("position", "topics"), [(0, ("t",)), (1, ("t", "u"))], ids=["leader", "other topics"]
 )
 def test_a_leader_or_other_topics_start_a_rebalance(position: int, topics: tuple[str, ...]) -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(), join())
     token = desk.send(join(ids[position], topics=topics))
     assert desk.state() == "PreparingRebalance"
@@ -221,7 +221,7 @@ def test_a_leader_or_other_topics_start_a_rebalance(position: int, topics: tuple
 
 
 def test_who_joins_twice_is_answered_once_with_the_new_generation() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(), join())
     older, newer = (desk.send(join(ids[0])) for _ in range(2))
     assert desk.joined(older).code == Code.REBALANCE_IN_PROGRESS
@@ -230,7 +230,7 @@ def test_who_joins_twice_is_answered_once_with_the_new_generation() -> None:
 
 
 def test_dynamic_members_that_do_not_rejoin_are_dropped() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(session=120_000), join())
     token = desk.send(join(ids[1], topics=("t", "u")))
     desk.wait(60_000)
@@ -239,7 +239,7 @@ def test_dynamic_members_that_do_not_rejoin_are_dropped() -> None:
 
 
 def test_where_nobody_rejoined_static_members_are_waited_for() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     (member,) = desk.stable(join(static_id="a", rebalance=7_000))
     newcomer, _ = desk.enter(join(rebalance=7_000))
     assert desk.leave(Leaver(member_id=newcomer)) == [Code.NONE]
@@ -255,7 +255,7 @@ def test_where_nobody_rejoined_static_members_are_waited_for() -> None:
 
 
 def test_everybody_waits_for_the_leader() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     entered = [desk.enter() for _ in range(2)]
     desk.wait(6_000)
     (leader, _), (follower, _) = entered
@@ -271,7 +271,7 @@ def test_everybody_waits_for_the_leader() -> None:
 
 
 def test_a_leader_that_forgets_members_or_invents_them() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     entered = [desk.enter() for _ in range(2)]
     desk.wait(6_000)
     (leader, _), (follower, _) = entered
@@ -281,7 +281,7 @@ def test_a_leader_that_forgets_members_or_invents_them() -> None:
 
 
 def test_who_does_not_sync_in_time_is_removed() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     leader, _ = desk.enter(join(session=120_000))
     silent, _ = desk.enter(join(session=120_000))
     desk.wait(6_000)
@@ -294,7 +294,7 @@ def test_who_does_not_sync_in_time_is_removed() -> None:
 
 
 def test_a_leader_that_dies_before_its_sync() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     leader, _ = desk.enter()
     follower, _ = desk.enter(join(session=120_000))
     desk.wait(6_000)
@@ -306,7 +306,7 @@ def test_a_leader_that_dies_before_its_sync() -> None:
 
 
 def test_codes_of_a_sync() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(static_id="a"), join())
     assert desk.synced(desk.sync(ids[1], 0)).code == Code.ILLEGAL_GENERATION
     assert desk.synced(desk.sync(ids[1], 2)).code == Code.ILLEGAL_GENERATION
@@ -319,7 +319,7 @@ def test_codes_of_a_sync() -> None:
 
 
 def test_silence_past_the_session_removes_a_member() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(), join())
     for _ in range(4):
         desk.wait(3_000)
@@ -330,7 +330,7 @@ def test_silence_past_the_session_removes_a_member() -> None:
 
 
 def test_who_waits_for_the_coordinator_is_not_called_silent() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(), join(session=120_000))
     token = desk.send(join(ids[0]))
     desk.wait(50_000)
@@ -340,7 +340,7 @@ def test_who_waits_for_the_coordinator_is_not_called_silent() -> None:
 
 
 def test_leaving_alone_empties_the_group_and_is_stored_before_the_answer() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     (member,) = desk.stable(join())
     desk.appends = [None]
     token = desk.send_leave(member)
@@ -354,7 +354,7 @@ def test_leaving_alone_empties_the_group_and_is_stored_before_the_answer() -> No
 
 
 def test_several_leave_at_once_each_with_its_code() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(static_id="a"), join(static_id="b"), join(), join())
     pending = desk.joined(desk.send(join())).member_id
     assert desk.leave(
@@ -378,7 +378,7 @@ def test_several_leave_at_once_each_with_its_code() -> None:
 
 
 def test_whoever_waits_when_removed_is_answered() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(), join())
     waits = desk.send(join(ids[0]))
     desk.leave(Leaver(member_id=ids[0]))
@@ -389,7 +389,7 @@ def test_whoever_waits_when_removed_is_answered() -> None:
 
 
 def test_a_static_member_comes_back_without_a_rebalance() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(static_id="a"), join(static_id="b"))
     back = desk.joined(desk.send(join(static_id="b")))
     assert (back.code, back.generation, back.leader) == (Code.NONE, 1, ids[0])
@@ -404,7 +404,7 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
 
 @pytest.mark.parametrize("knows_skip", [True, False])
 def test_a_static_leader_comes_back(knows_skip: bool) -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(static_id="a"), join())
     back = desk.joined(desk.send(join(static_id="a", knows_skip=knows_skip)))
     assert back.skip_assignment is knows_skip
@@ -413,7 +413,7 @@ def test_a_static_leader_comes_back(knows_skip: bool) -> None:
 
 
 def test_a_static_member_with_another_strategy_starts_a_rebalance() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     both = ("range", "sticky")
     ids = desk.stable(join(static_id="a", strategies=both), join(strategies=both[::-1]))
     token = desk.send(join(static_id="a", strategies=both[::-1]))
@@ -423,7 +423,7 @@ def test_a_static_member_with_another_strategy_starts_a_rebalance() -> None:
 
 
 def test_a_static_member_that_is_back_while_others_wait_for_it() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(static_id="a"), join(static_id="b"))
     old = desk.send(join(ids[1], static_id="b", topics=("t", "u")))
     new = desk.send(join(static_id="b"))
@@ -433,7 +433,7 @@ def test_a_static_member_that_is_back_while_others_wait_for_it() -> None:
 
 
 def test_a_static_member_that_is_back_before_the_assignment() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     tokens = [desk.send(join(static_id=name)) for name in "ab"]
     desk.wait(6_000)
     leader, follower = (desk.joined(token).member_id for token in tokens)
@@ -448,7 +448,7 @@ def test_a_static_member_that_is_back_before_the_assignment() -> None:
 
 
 def test_a_group_whose_first_entry_fails_does_not_exist() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     desk.appends = [Code.REQUEST_TIMED_OUT]
     assert desk.joined(desk.send(join())).code == Code.COORDINATOR_NOT_AVAILABLE
     assert desk.ask(ListGroups()) == ListGroupsReply()
@@ -464,7 +464,7 @@ def test_a_group_whose_first_entry_fails_does_not_exist() -> None:
 def test_an_assignment_that_is_not_stored_starts_the_rebalance_again(
     failure: Code, told: Code
 ) -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     leader, _ = desk.enter()
     follower, _ = desk.enter()
     desk.wait(6_000)
@@ -478,7 +478,7 @@ def test_an_assignment_that_is_not_stored_starts_the_rebalance_again(
 
 
 def test_a_static_member_that_is_not_stored_changes_nothing() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     (member,) = desk.stable(join(static_id="a"))
     desk.appends = [Code.REQUEST_TIMED_OUT]
     refused = desk.joined(desk.send(join(static_id="a")))
@@ -487,7 +487,7 @@ def test_a_static_member_that_is_not_stored_changes_nothing() -> None:
 
 
 def test_while_a_change_is_stored_others_wait_but_heartbeats_and_other_groups_do_not() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     leader, _ = desk.enter()
     desk.wait(6_000)
     desk.appends = [None]
@@ -505,7 +505,7 @@ def test_while_a_change_is_stored_others_wait_but_heartbeats_and_other_groups_do
 
 
 def test_a_restart_is_a_replay() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(static_id="a"), join())
     desk.ask(commit(7, ids[0], 1, static_id="a"))
     before = list(desk.coordinator.compacted())
@@ -518,14 +518,14 @@ def test_a_restart_is_a_replay() -> None:
     assert desk.joined(desk.send(join(static_id="a"))).generation == 1
 
 
-def _at(entry: GroupSaved, desk: Desk) -> GroupSaved:
+def _at(entry: GroupSaved, desk: CoordinatorDriver) -> GroupSaved:
     """A stable group's entry tells of the time before it was stable."""
     stored = [e for e in desk.journal if isinstance(e, GroupSaved) and e.group == entry.group]
     return stored[-1]
 
 
 def test_a_rebalance_under_way_starts_again_after_a_restart() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(), join())
     desk.send(join(ids[0]))
     desk.restart()
@@ -536,7 +536,7 @@ def test_a_rebalance_under_way_starts_again_after_a_restart() -> None:
 
 
 def test_requests_while_loading() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     desk.handle(LoadStarted())
     assert desk.joined(desk.send(join())).code == Code.COORDINATOR_LOAD_IN_PROGRESS
     assert desk.beat("anybody", 3) == Code.NONE
@@ -548,7 +548,7 @@ def test_requests_while_loading() -> None:
 
 
 def test_a_coordinator_that_moves_sends_everybody_away() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(), join())
     waits = desk.send(join(ids[0]))
     desk.appends = [None]
@@ -569,7 +569,7 @@ def test_a_coordinator_that_moves_sends_everybody_away() -> None:
 
 
 def test_only_empty_groups_are_deleted() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join())
     desk.ask(commit(group="simple"))
     reply = desk.ask(DeleteGroups(groups=(GROUP, "simple", "nobody")))
@@ -586,7 +586,7 @@ def test_only_empty_groups_are_deleted() -> None:
 
 
 def test_a_join_that_comes_while_its_group_is_deleted_finds_a_new_one() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     (member,) = desk.stable(join())
     desk.leave(Leaver(member_id=member))
     desk.appends = [None]
@@ -602,7 +602,7 @@ def test_a_join_that_comes_while_its_group_is_deleted_finds_a_new_one() -> None:
 
 
 def test_a_timer_that_was_moved_while_it_waited_is_void() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     _, follower = desk.stable(join(static_id="a"), join())
     desk.appends = [None]
     desk.send(join(static_id="a"))  # being stored: what changes the group waits
@@ -614,7 +614,7 @@ def test_a_timer_that_was_moved_while_it_waited_is_void() -> None:
 
 
 def test_a_join_timer_of_the_phase_before_is_void() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(session=200_000), join(session=200_000))
     desk.send(join(ids[0]))
     desk.appends = [None]
@@ -629,7 +629,7 @@ def test_a_join_timer_of_the_phase_before_is_void() -> None:
 
 
 def test_commits_do_not_wait_for_each_other() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     (member,) = desk.stable(join())
     desk.appends = [None] * 100
     tokens = [desk.send(commit(number, member, 1)) for number in range(100)]
@@ -642,7 +642,7 @@ def test_commits_do_not_wait_for_each_other() -> None:
 
 
 def test_a_deletion_waits_for_commits_and_commits_after_it_for_the_deletion() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     desk.appends = [None]
     first = desk.send(commit(1))
     deletion = desk.send(DeleteGroups(groups=(GROUP, "other")))
@@ -661,7 +661,7 @@ def test_a_deletion_waits_for_commits_and_commits_after_it_for_the_deletion() ->
 
 
 def test_a_load_that_comes_unasked_sends_everybody_away_first() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(), join())
     waits = desk.send(join(ids[0]))
     desk.handle(LoadStarted())
@@ -670,7 +670,7 @@ def test_a_load_that_comes_unasked_sends_everybody_away_first() -> None:
 
 
 def test_entries_that_are_too_large_are_not_to_be_tried_again() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     leader, _ = desk.enter()
     desk.wait(6_000)
     desk.appends = [Code.MESSAGE_TOO_LARGE]
@@ -708,7 +708,7 @@ def saved(
 
 
 def test_a_rebalance_timeout_of_nothing_does_not_spin() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     desk.journal = [saved(("a", None), rebalance_timeout=0)]
     desk.restart()
     desk.leave(Leaver(member_id="m1"))
@@ -719,7 +719,7 @@ def test_a_rebalance_timeout_of_nothing_does_not_spin() -> None:
 
 
 def test_strategies_that_nobody_names_any_more_are_forgotten() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     (member,) = desk.stable(join())
     for number in range(20):
         token = desk.send(join(member, strategies=("range", f"x{number}")))
@@ -738,7 +738,7 @@ def test_strategies_that_nobody_names_any_more_are_forgotten() -> None:
 def test_a_journal_that_no_coordinator_wrote_is_made_the_best_of(
     leader: str | None, protocol: str | None, static_ids: tuple[str | None, ...], left: list[str]
 ) -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     desk.journal = [saved(static_ids, leader, protocol)]
     desk.restart()
     assert desk.members() == left
@@ -748,7 +748,7 @@ def test_a_journal_that_no_coordinator_wrote_is_made_the_best_of(
 
 
 def test_what_is_no_event_is_said_so() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     with pytest.raises(InputError, match="not an event of a coordinator"):
         desk.handle(join())  # type: ignore[arg-type]
     with pytest.raises(InputError, match="between LoadStarted and Loaded"):

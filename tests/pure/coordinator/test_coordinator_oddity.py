@@ -6,11 +6,11 @@ from rota.errors import Code
 from rota.model.reply import DeleteOffsetsReply, JoinReply, SyncReply
 from rota.model.request import DeleteOffsets, Leaver, Sync
 from rota.model.topic import TopicPartition
-from tests.support.coordinator_driver import GROUP, Desk, join
+from tests.support.coordinator_driver import GROUP, CoordinatorDriver, join
 
 
 def test_a_strategy_listed_twice_counts_once() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     _, one = desk.enter(join(strategies=("range", "range")))
     _, two = desk.enter(join(strategies=("range", "sticky")))
     desk.wait(6_000)
@@ -18,7 +18,7 @@ def test_a_strategy_listed_twice_counts_once() -> None:
 
 
 def test_an_empty_static_id_is_a_static_id() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     first = desk.send(join(static_id=""))
     second = desk.send(join(static_id=""))
     assert desk.joined(first) == JoinReply(code=Code.FENCED_INSTANCE_ID, member_id="-id1")
@@ -29,13 +29,13 @@ def test_an_empty_static_id_is_a_static_id() -> None:
 
 
 def test_an_id_given_to_a_dynamic_member_is_no_static_member_s() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     given = desk.joined(desk.send(join())).member_id
     assert desk.ask(join(given, static_id="a")) == JoinReply(code=Code.UNKNOWN)
 
 
 def test_a_sync_before_the_first_generation_cannot_name_another_strategy() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     member, _ = desk.enter()
     sync = Sync(group=GROUP, generation=0, member_id=member, protocol="sticky")
     assert desk.ask(sync) == SyncReply(code=Code.REBALANCE_IN_PROGRESS)
@@ -43,4 +43,4 @@ def test_a_sync_before_the_first_generation_cannot_name_another_strategy() -> No
 
 def test_offsets_of_no_group_are_not_deleted() -> None:
     request = DeleteOffsets(group="", partitions=(TopicPartition("t", 0),))
-    assert Desk().ask(request) == DeleteOffsetsReply(code=Code.INVALID_GROUP_ID)
+    assert CoordinatorDriver().ask(request) == DeleteOffsetsReply(code=Code.INVALID_GROUP_ID)

@@ -12,27 +12,29 @@ from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import CommitReply, DeleteOffsetsReply, FetchOffsetsReply
 from rota.model.request import CommitOffsets, DeleteOffsets, FetchOffsets, Leaver
 from rota.model.topic import TopicPartition
-from tests.support.coordinator_driver import GROUP, Desk, commit, join
+from tests.support.coordinator_driver import GROUP, CoordinatorDriver, commit, join
 
 T0 = TopicPartition("t", 0)
 U0 = TopicPartition("u", 0)
 
 
-def code(desk: Desk, request: CommitOffsets) -> Code:
+def code(desk: CoordinatorDriver, request: CommitOffsets) -> Code:
     reply = desk.ask(request)
     assert isinstance(reply, CommitReply)
     (found,) = set(reply.codes.values())
     return found
 
 
-def fetched(desk: Desk, *partitions: TopicPartition, group: str = GROUP) -> list[int | None]:
+def fetched(
+    desk: CoordinatorDriver, *partitions: TopicPartition, group: str = GROUP
+) -> list[int | None]:
     reply = desk.ask(FetchOffsets(group=group, partitions=partitions))
     assert isinstance(reply, FetchOffsetsReply)
     return [None if found is None else found.offset for found in reply.offsets.values()]
 
 
 def test_a_member_commits_and_fetches() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     (member,) = desk.stable(join())
     assert code(desk, commit(7, member, 1, text="note")) == Code.NONE
     assert fetched(desk, T0, U0) == [7, None]
@@ -44,7 +46,7 @@ def test_a_member_commits_and_fetches() -> None:
 
 
 def test_an_offset_is_there_only_once_it_is_stored() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     (member,) = desk.stable(join())
     desk.appends = [None]
     token = desk.send(commit(7, member, 1))
@@ -55,7 +57,7 @@ def test_an_offset_is_there_only_once_it_is_stored() -> None:
 
 
 def test_an_offset_that_is_not_stored_is_not_there() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     (member,) = desk.stable(join())
     desk.appends = [Code.KAFKA_STORAGE_ERROR]
     assert code(desk, commit(7, member, 1)) == Code.NOT_COORDINATOR
@@ -63,7 +65,7 @@ def test_an_offset_that_is_not_stored_is_not_there() -> None:
 
 
 def test_codes_of_a_commit() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(static_id="a"), join())
     assert code(desk, commit(1, ids[1], 0)) == Code.ILLEGAL_GENERATION
     assert code(desk, commit(1, ids[1], 2)) == Code.ILLEGAL_GENERATION
@@ -89,7 +91,7 @@ def test_a_member_of_a_group_that_is_gone(knows: bool, told: Code) -> None:
         offsets={T0: OffsetAndMetadata(1)},
         knows_missing_group=knows,
     )
-    assert code(Desk(), request) == told
+    assert code(CoordinatorDriver(), request) == told
 
 
 @pytest.mark.parametrize(
@@ -102,11 +104,11 @@ def test_a_member_of_a_group_that_is_gone(knows: bool, told: Code) -> None:
     ],
 )
 def test_metadata_has_a_limit_in_utf16(text: str, told: Code) -> None:
-    assert code(Desk(), commit(text=text)) == told
+    assert code(CoordinatorDriver(), commit(text=text)) == told
 
 
 def test_a_commit_is_a_sign_of_life() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     (member,) = desk.stable(join())
     for _ in range(5):
         desk.wait(9_000)
@@ -115,7 +117,7 @@ def test_a_commit_is_a_sign_of_life() -> None:
 
 
 def test_offsets_of_a_topic_made_anew_are_not_taken_for_the_old_ones() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     old, new = b"o" * 16, b"n" * 16
     desk.ask(CommitOffsets(group=GROUP, offsets={T0: OffsetAndMetadata(9)}, topic_ids={"t": old}))
     for topic_id, expected in ((old, OffsetAndMetadata(9)), (new, None)):
@@ -129,7 +131,7 @@ def test_offsets_of_a_topic_made_anew_are_not_taken_for_the_old_ones() -> None:
 
 
 def test_a_topic_deleted_while_a_commit_or_a_load_is_under_way_is_not_missed() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     desk.appends = [None]
     desk.send(commit(5))
     desk.handle(TopicsDeleted((("t", None),)))
@@ -145,7 +147,7 @@ def test_a_topic_deleted_while_a_commit_or_a_load_is_under_way_is_not_missed() -
 
 
 def test_zeros_are_no_topic_id() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     desk.ask(
         CommitOffsets(group=GROUP, offsets={T0: OffsetAndMetadata(5)}, topic_ids={"t": bytes(16)})
     )
@@ -154,7 +156,7 @@ def test_zeros_are_no_topic_id() -> None:
 
 
 def test_a_journal_may_say_that_there_is_no_offset() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     desk.journal = [
         OffsetCommitted(group=GROUP, topic="t", partition=0, offset=-1, commit_timestamp=0)
     ]
@@ -163,7 +165,7 @@ def test_a_journal_may_say_that_there_is_no_offset() -> None:
 
 
 def test_deleting_offsets() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     missing = desk.ask(DeleteOffsets(group=GROUP, partitions=(T0,)))
     assert missing == DeleteOffsetsReply(code=Code.GROUP_ID_NOT_FOUND)
     (member,) = desk.stable(join())
@@ -175,7 +177,7 @@ def test_deleting_offsets() -> None:
 
 
 def test_offsets_of_members_that_are_no_consumers_stay_while_they_are_there() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     desk.enter(join(protocol_type="connect"))
     reply = desk.ask(DeleteOffsets(group=GROUP, partitions=(T0,)))
     assert reply == DeleteOffsetsReply(code=Code.NON_EMPTY_GROUP)
@@ -185,7 +187,7 @@ def test_offsets_of_members_that_are_no_consumers_stay_while_they_are_there() ->
 
 
 def test_offsets_expire_a_week_after_the_group_became_empty() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     (member,) = desk.stable(join(session=1_800_000))
     desk.ask(commit(3, member, 1))
     desk.wait(1_000_000)
@@ -206,7 +208,7 @@ def test_offsets_expire_a_week_after_the_group_became_empty() -> None:
 
 
 def test_offsets_without_members_expire_a_week_after_the_commit() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     desk.ask(commit(3))
     desk.wait(3 * DAY)
     desk.ask(commit(4, topic="u"))
@@ -217,7 +219,7 @@ def test_offsets_without_members_expire_a_week_after_the_commit() -> None:
 
 
 def test_a_topic_that_nobody_reads_any_more_expires_in_a_stable_group() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     (member,) = desk.stable(join(session=1_800_000))
     for topic in "tu":
         desk.ask(commit(3, member, 1, topic=topic))
@@ -228,14 +230,14 @@ def test_a_topic_that_nobody_reads_any_more_expires_in_a_stable_group() -> None:
 
 
 def test_a_client_may_ask_for_a_retention_of_its_own() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     desk.ask(commit(3, retention=DAY))
     desk.wait(DAY)
     assert fetched(desk, T0) == [None]
 
 
 def test_nothing_expires_while_rebalancing() -> None:
-    desk = Desk()
+    desk = CoordinatorDriver()
     ids = desk.stable(join(rebalance=2**31 - 1), join(session=1_800_000, rebalance=2**31 - 1))
     desk.ask(commit(3, ids[0], 1, topic="u"))
     desk.send(join(ids[0], rebalance=2**31 - 1))

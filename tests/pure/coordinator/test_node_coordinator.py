@@ -27,8 +27,8 @@ from tests.support.coordinator.story import STORIES
 from tests.support.coordinator.table import asked, bundles
 from tests.support.coordinator.transcript import difference
 from tests.support.coordinator.walk import walks
-from tests.support.group_node import GroupNode, Peer
-from tests.support.group_requests import find
+from tests.support.node import ClientConnection, InMemoryNode
+from tests.support.requests import find
 
 BROKER = BrokerConfig(offsets_partitions=1)
 WALKS = 100
@@ -38,11 +38,11 @@ class NodeSide:
     """A node as one side of a comparison: a connection for each request under way."""
 
     def __init__(self) -> None:
-        self._node = GroupNode(config=BROKER, groups=CONFIG)
+        self._node = InMemoryNode(config=BROKER, group_config=CONFIG)
         for name, count in TOPICS.items():
-            self._node.topic(name, count)
+            self._node.create_topic(name, count)
         self._node.connect().ask(find(), 2)
-        self._sent: dict[str, tuple[Peer, Request]] = {}
+        self._sent: dict[str, tuple[ClientConnection, Request]] = {}
 
     @property
     def journal(self) -> list[ClassicEntry]:
@@ -59,7 +59,7 @@ class NodeSide:
 
     def send(self, label: str, client_id: str, request: Request) -> None:
         peer = self._node.connect()
-        peer.client = client_id.encode()
+        peer.client_id = client_id
         self._sent[label] = peer, request
         message = wire.encode(request)
         peer.send(message, message.API_VERSION)
@@ -72,7 +72,7 @@ class NodeSide:
         answers: dict[str, Reply] = {}
         for label in ready:
             peer, request = self._sent.pop(label)
-            answers[label] = wire.decode(request, peer.answer())
+            answers[label] = wire.decode(request, peer.receive())
         return answers
 
     def ask(self, request: Request, wanted: Callable[[Reply], bool]) -> Reply:
@@ -81,10 +81,10 @@ class NodeSide:
 
     def restart(self) -> None:
         self._sent.clear()
-        self._node = self._node.restarted(config=BROKER, groups=CONFIG)
+        self._node = self._node.restart(config=BROKER, group_config=CONFIG)
 
     def create_topic(self, topic: str) -> None:
-        self._node.topic(topic, 1)
+        self._node.create_topic(topic, 1)
 
     def delete_topic(self, topic: str) -> None:
         self._node.topics.delete(topic, self._node.now)

@@ -17,16 +17,12 @@ from unittest import mock
 from rota.broker import groups, topics
 from rota.broker.alarm import Alarms
 from rota.broker.event import Close, Closed, ConnectionId, Event, Log, Opened, Received, Send, Woken
-from rota.broker.groups import Groups
-from rota.broker.handlers import group, offset
-from rota.broker.means import Means
 from rota.broker.node import Node
-from rota.broker.opening import open_topics
 from rota.broker.part import Parts
 from rota.formats import journal
 from rota.group import event as group_event
 from rota.group.event import Command, TimerKey
-from rota.model.config import BrokerConfig, GroupConfig, TopicConfig
+from rota.model.config import BrokerConfig, GroupConfig
 from rota.model.entry import ClassicEntry, OffsetCommitted
 from rota.model.naming import JOURNAL
 from rota.model.reply import JoinReply
@@ -40,7 +36,6 @@ from rota.sim.node import Boundary, Caller
 from rota.sim.process import Process, Program
 from rota.sim.stage import Stage
 from rota.sim.trace import What
-from rota.storage.folder import open_folder
 from rota.storage.log import Appended, Pair
 from tests.pure.simulation.answer import Answers
 from tests.pure.simulation.ownership import Floor, WatchedMachine
@@ -50,11 +45,10 @@ from tests.pure.simulation.safety import Desk, WatchedCoordinator
 from tests.pure.simulation.worlds import Arena
 from tests.support.coordinator import wire
 from tests.support.faulty_disk import FaultyDisk, Stopped
-from tests.support.group_node import decoded, frame, is_fault
+from tests.support.node import build_node, decode_response, is_fault, open_storage, request_frame
 
 CONFIG = BrokerConfig(offsets_partitions=1, offsets_segment_bytes=8_192)
 """One coordinator, and segments that are soon full, so that they are compacted."""
-HANDLERS = {each.api: each for module in (group, offset) for each in module.HANDLERS}
 PROBED = {"probe": 1}
 NEVER = 1 << 60
 
@@ -97,30 +91,24 @@ class Broker(node.Node):
         self.set_topics(self._topics)
 
     def _make(self) -> None:
-        self.alarms = Alarms()
-        means = Means(
-            disk=self._disk,
-            folder=open_folder(
-                self._disk, node_id=1, new_id=self._new_bytes, report=self.lines.append
-            ),
-            config=CONFIG,
-            defaults=TopicConfig(),
-            alarms=self.alarms,
+        storage = open_storage(
+            self._disk,
+            now=self._stage.now,
             new_id=self._new_bytes,
             report=self.lines.append,
-        )
-        stored = open_topics(means, self._stage.now)
-        self._settle(stored)
-        self._running = Parts(
             config=CONFIG,
-            topics=stored,
-            groups=Groups(self._config, stored, self.alarms, self._new_id, self._say),
-            alarms=self.alarms,
-            log=self._say,
-            address=("127.0.0.1", 9092),
         )
-        self._node = Node(self._running, HANDLERS)
-        self._running.groups.load(self._stage.now)
+        self.alarms = storage.alarms
+        self._settle(storage.topics)
+        self._node = build_node(
+            storage,
+            now=self._stage.now,
+            new_text=self._new_id,
+            log=self._say,
+            config=CONFIG,
+            group_config=self._config,
+        )
+        self._running = self._node.parts
         self._running.groups.find("any", self._stage.now)
         self._wait()
 
@@ -239,7 +227,7 @@ class Broker(node.Node):
         message = wire.encode(request)
         self._connections[connection] = caller, request, message
         client = request.client_id if isinstance(request, Join) else "c"
-        data = frame(message, message.API_VERSION, 1, client.encode())
+        data = request_frame(message, message.API_VERSION, 1, client)
         self._happen(Received(connection, data))
 
     def _connection(self, caller: Caller, request: Request) -> ConnectionId:
@@ -308,7 +296,7 @@ class Broker(node.Node):
 
     def _answer(self, connection: ConnectionId, data: bytes) -> None:
         caller, request, message = self._connections.pop(connection)
-        answer = decoded(data, message, message.API_VERSION, 1)
+        answer = decode_response(data, message, message.API_VERSION, 1)
         reply = wire.decode(request, answer)
         if isinstance(reply, JoinReply) and not reply.code:
             self._recognise(reply)

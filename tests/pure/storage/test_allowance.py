@@ -16,7 +16,8 @@ from rota.formats.batch.header import ATTRIBUTES_AT, CHECKSUM, CHECKSUM_AT, HEAD
 from rota.storage.allowance import BASE, RECORD, TIMES, Allowance
 from rota.storage.portion import UNPACKED
 from rota.storage.scan import Head
-from tests.support.data_node import START, DataNode, Peer
+from tests.support.node import ClientConnection, InMemoryNode
+from tests.support.requests import START
 
 COUNT_AT, LAST_AT = 57, 23
 HONEST = 1 << 20
@@ -48,14 +49,14 @@ def head_of(batch: bytes) -> Head:
 
 
 @pytest.fixture
-def node() -> DataNode:
-    node = DataNode()
-    node.topic("t", 8, cleanup_policy="compact")
+def node() -> InMemoryNode:
+    node = InMemoryNode()
+    node.create_topic("t", 8, cleanup_policy="compact")
     return node
 
 
 @pytest.fixture
-def peer(node: DataNode) -> Peer:
+def peer(node: InMemoryNode) -> ClientConnection:
     return node.connect()
 
 
@@ -63,7 +64,9 @@ BOMBS = {"bytes": one_of(BASE + (1 << 20)), "records": many(BASE // RECORD + 10_
 
 
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
-def test_a_bomb_is_refused_where_keys_must_be_seen(node: DataNode, peer: Peer, bomb: bytes) -> None:
+def test_a_bomb_is_refused_where_keys_must_be_seen(
+    node: InMemoryNode, peer: ClientConnection, bomb: bytes
+) -> None:
     assert len(bomb) < 10_000
     answer = peer.produce({("t", 0): bomb})["t", 0]
     assert answer.error_code == Code.MESSAGE_TOO_LARGE
@@ -71,7 +74,7 @@ def test_a_bomb_is_refused_where_keys_must_be_seen(node: DataNode, peer: Peer, b
     assert node.topics.log("t", 0).end == 0  # type: ignore[union-attr]
 
 
-def test_many_batches_of_one_request_have_one_allowance(peer: Peer) -> None:
+def test_many_batches_of_one_request_have_one_allowance(peer: ClientConnection) -> None:
     batch = one_of(BASE // 3 + HONEST)
     answers = peer.produce({("t", each): batch for each in range(8)})
     codes = [answers["t", each].error_code for each in range(8)]
@@ -79,7 +82,7 @@ def test_many_batches_of_one_request_have_one_allowance(peer: Peer) -> None:
     assert peer.produce({("t", 7): batch})["t", 7].error_code == 0
 
 
-def test_a_batch_whose_codec_fails_late_has_used_the_allowance_up(peer: Peer) -> None:
+def test_a_batch_whose_codec_fails_late_has_used_the_allowance_up(peer: ClientConnection) -> None:
     broken = bytearray(many(400_000))
     broken[-2:] = b"xx"
     CHECKSUM.pack_into(broken, CHECKSUM_AT, checksum(memoryview(broken)[ATTRIBUTES_AT:]))
@@ -91,15 +94,15 @@ def test_a_batch_whose_codec_fails_late_has_used_the_allowance_up(peer: Peer) ->
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_honest_batches_are_taken(peer: Peer, codec: Codec) -> None:
+def test_honest_batches_are_taken(peer: ClientConnection, codec: Codec) -> None:
     sent = [Record(each, START, b"%d" % each, bytes(80)) for each in range(10_000)]
     batch = encode(sent, codec=codec)
     answers = peer.produce({("t", each): batch for each in range(8)})
     assert {each.error_code for each in answers.values()} == {0}
 
 
-def test_a_wrong_time_is_no_way_around(node: DataNode, peer: Peer) -> None:
-    node.topic("plain", 1, message_timestamp_before_max_ms="1")
+def test_a_wrong_time_is_no_way_around(node: InMemoryNode, peer: ClientConnection) -> None:
+    node.create_topic("plain", 1, message_timestamp_before_max_ms="1")
     bomb = bytearray(BOMBS["bytes"])
     struct.pack_into(">q", bomb, 27, START - 5)
     CHECKSUM.pack_into(bomb, CHECKSUM_AT, checksum(memoryview(bomb)[ATTRIBUTES_AT:]))
@@ -107,7 +110,7 @@ def test_a_wrong_time_is_no_way_around(node: DataNode, peer: Peer) -> None:
     assert answer.error_code == Code.MESSAGE_TOO_LARGE
 
 
-def times(peer: Peer, topic: str, partitions: int, time: int = START) -> None:
+def times(peer: ClientConnection, topic: str, partitions: int, time: int = START) -> None:
     """Asks for the offset of a time, in each partition."""
     kind = ListOffsetsRequest.ListOffsetsTopic
     asked = [
@@ -120,17 +123,17 @@ def times(peer: Peer, topic: str, partitions: int, time: int = START) -> None:
     peer.send(request, 9)
 
 
-def answered(peer: Peer) -> list[tuple[int, int]]:
+def answered(peer: ClientConnection) -> list[tuple[int, int]]:
     """Each partition's error and offset."""
     return [
         (each.error_code, each.offset)
-        for topic in peer.answer().topics
+        for topic in peer.receive().topics
         for each in topic.partitions
     ]
 
 
-def test_others_get_their_turn_while_offsets_are_looked_up_by_time(node: DataNode) -> None:
-    node.topic("plain", 4)
+def test_others_get_their_turn_while_offsets_are_looked_up_by_time(node: InMemoryNode) -> None:
+    node.create_topic("plain", 4)
     asking, other = node.connect(), node.connect()
     for each in range(4):
         other.store(one_of(SLICE), topic="plain", partition=each)
@@ -141,30 +144,30 @@ def test_others_get_their_turn_while_offsets_are_looked_up_by_time(node: DataNod
     assert answered(asking) == [(0, 0)] * 4
 
 
-def test_a_client_that_is_gone_is_not_looked_up_for(node: DataNode) -> None:
-    node.topic("plain", 4)
+def test_a_client_that_is_gone_is_not_looked_up_for(node: InMemoryNode) -> None:
+    node.create_topic("plain", 4)
     asking = node.connect()
     for each in range(4):
         asking.store(one_of(SLICE), topic="plain", partition=each)
     times(asking, "plain", 4)
-    asking.hang_up()
+    asking.disconnect()
     assert not node.node.behind
 
 
 @pytest.mark.parametrize("time", [START, -3], ids=["by time", "the newest"])
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
-def test_a_bomb_is_not_looked_into_for_a_time(node: DataNode, bomb: bytes, time: int) -> None:
-    node.topic("plain", 1)
+def test_a_bomb_is_not_looked_into_for_a_time(node: InMemoryNode, bomb: bytes, time: int) -> None:
+    node.create_topic("plain", 1)
     peer = node.connect()
     peer.store(bomb, topic="plain")
     times(peer, "plain", 1, time)
     node.advance(0)
     assert answered(peer) == [(Code.MESSAGE_TOO_LARGE, -1)]
-    assert "plain-0: no offset was found by time" in node.lines[-1]
+    assert "plain-0: no offset was found by time" in node.log_lines[-1]
 
 
-def test_batches_that_lie_about_their_time_are_not_all_looked_into(node: DataNode) -> None:
-    node.topic("plain", 1)
+def test_batches_that_lie_about_their_time_are_not_all_looked_into(node: InMemoryNode) -> None:
+    node.create_topic("plain", 1)
     peer = node.connect()
     liar = bytearray(one_of(BASE // 2))
     struct.pack_into(">q", liar, 35, START + 10)
@@ -200,7 +203,7 @@ def test_what_is_wrong_with_very_many_records_is_not_searched_for() -> None:
 
 
 def test_compaction_reads_large_batches_alone_and_small_ones_together(
-    node: DataNode, peer: Peer
+    node: InMemoryNode, peer: ClientConnection
 ) -> None:
     node.topics.configure(
         "t",
@@ -217,15 +220,15 @@ def test_compaction_reads_large_batches_alone_and_small_ones_together(
     assert log is not None
     log.roll(node.now)
     node.topics.housekeep(node.now)
-    assert not any("not compacted" in line for line in node.lines)
+    assert not any("not compacted" in line for line in node.log_lines)
     kept = [record.offset for record in _records(peer)]
     assert kept == [2]
 
 
 def test_a_bomb_from_before_a_topic_was_compacted_stops_nothing_but_its_compaction(
-    node: DataNode,
+    node: InMemoryNode,
 ) -> None:
-    node.topic("plain", 1, segment_bytes=str(1 << 20))
+    node.create_topic("plain", 1, segment_bytes=str(1 << 20))
     peer = node.connect()
     peer.store(BOMBS["records"], topic="plain")
     log = node.topics.log("plain", 0)
@@ -233,10 +236,10 @@ def test_a_bomb_from_before_a_topic_was_compacted_stops_nothing_but_its_compacti
     log.roll(node.now)
     node.topics.configure("plain", {"cleanup.policy": "compact"}, node.now)
     node.topics.housekeep(node.now)
-    assert [line for line in node.lines if "plain-0 is not compacted any more" in line]
+    assert [line for line in node.log_lines if "plain-0 is not compacted any more" in line]
     assert peer.store(one_of(1), topic="plain") == [log.end - 1]
 
 
-def _records(peer: Peer) -> list[Record]:
-    data = bytes(peer.read({("t", 0): 0})["t", 0].records)
+def _records(peer: ClientConnection) -> list[Record]:
+    data = bytes(peer.fetch({("t", 0): 0})["t", 0].records)
     return list(records(decode(data)))

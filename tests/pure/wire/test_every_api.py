@@ -14,7 +14,7 @@ from rota.errors import Code
 from rota.wire.api import Api
 from rota.wire.message import Head, write_request
 from rota.wire.record import Record
-from tests.support.whole_node import VERSIONS, Peer, WholeNode
+from tests.support.node import VERSIONS, ClientConnection, InMemoryNode
 from tests.support.wire_messages import classes, full_message
 
 every_api = pytest.mark.parametrize("api", VERSIONS, ids=api_name)
@@ -30,9 +30,9 @@ def request(api: Api, version: int) -> Any:
     return message
 
 
-def give(peer: Peer, api: Api, version: int) -> None:
+def give(peer: ClientConnection, api: Api, version: int) -> None:
     frame = write_request(Head(api, version, 1, "app", 0), request(api, version))
-    peer.give(bytes(frame)[4:])
+    peer.send_frame(bytes(frame)[4:])
 
 
 def errors(message: Record, version: int) -> Iterator[int]:
@@ -48,39 +48,39 @@ def errors(message: Record, version: int) -> Iterator[int]:
 
 @every_api
 def test_it_fails_on_order(api: Api) -> None:
-    node = WholeNode()
+    node = InMemoryNode()
     for version in VERSIONS[api]:
         order = Order(api=api_of(api_name(api)), left=1, client_id=None, code=Code.UNKNOWN)
         node.node.faults.order(order)
         codes = set(errors(node.connect().ask(request(api, version), version), version))
         assert codes == {Code.UNKNOWN}, f"v{version}"
         assert order.met
-    assert node.lines == []
+    assert node.log_lines == []
 
 
 def test_a_produce_that_wants_no_answer_fails_with_its_connection() -> None:
-    node = WholeNode()
+    node = InMemoryNode()
     for version in VERSIONS[Api.PRODUCE]:
         node.node.faults.order(Order(api=Api.PRODUCE, left=1, client_id=None, code=Code.UNKNOWN))
         peer, message = node.connect(), request(Api.PRODUCE, version)
         message.acks = 0
-        peer.give(bytes(write_request(Head(Api.PRODUCE, version, 1, "app", 0), message))[4:])
+        peer.send_frame(bytes(write_request(Head(Api.PRODUCE, version, 1, "app", 0), message))[4:])
         assert peer.closed == "Produce fails with UNKNOWN, on order"
-        assert peer.answers == []
+        assert not peer.responses
 
 
 @every_api
 def test_only_what_a_login_needs_is_answered_before_it(api: Api) -> None:
-    node = WholeNode(passwords={"user": "password"})
+    node = InMemoryNode(passwords={"user": "password"})
     for version in VERSIONS[api]:
         peer = node.connect()
         give(peer, api, version)
         if api in UNTRUSTED:
             assert "before logging in" not in (peer.closed or "")
         else:
-            assert peer.answers == []
+            assert not peer.responses
             assert peer.closed is not None
             assert f"{api_name(api)} before logging in" in peer.closed
-            node.advance(3_600_000)
-            assert peer.answers == []
+            node.jump(3_600_000)
+            assert not peer.responses
     assert UNTRUSTED == BEFORE_LOGIN

@@ -15,7 +15,7 @@ from tests.support.coordinator.actor import CONFIG
 from tests.support.coordinator.connection import Connection, journal_end, read_journal
 from tests.support.coordinator.difference import as_kafka_does
 from tests.support.coordinator.live import Live
-from tests.support.coordinator.node import Node
+from tests.support.coordinator.node import CoordinatorSide
 from tests.support.coordinator.stage import Side, Stage
 from tests.support.coordinator.transcript import Step, Transcript, difference
 
@@ -45,7 +45,7 @@ def play(case: Case, side: Side, expected: tuple[Step, ...] = ()) -> Stage:
 
 def before_rota(case: Case) -> Transcript:
     """The case before Rota's coordinator."""
-    node = Node(CONFIG)
+    node = CoordinatorSide(CONFIG)
     return transcript(play(case, node), node.journal)
 
 

@@ -16,7 +16,7 @@ from rota.errors import Code
 from rota.model.reply import JoinReply
 from rota.model.request import DeleteGroups, DeleteOffsets
 from tests.support.coordinator.actor import CONFIG, DELAY, OTHER, T0, Actor, supports
-from tests.support.coordinator.node import Node
+from tests.support.coordinator.node import CoordinatorSide
 from tests.support.coordinator.play import Case, play
 from tests.support.coordinator.stage import Stage
 
@@ -113,6 +113,6 @@ def walks(count: int) -> dict[str, Case]:
 
 
 def _slack(case: Case) -> int:
-    node = Node(CONFIG)
+    node = CoordinatorSide(CONFIG)
     play(case, node)
     return node.slack

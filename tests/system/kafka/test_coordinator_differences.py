@@ -17,7 +17,7 @@ from rota.model.reply import JoinReply
 from tests.support.coordinator.actor import CONFIG, DELAY, Actor, supports
 from tests.support.coordinator.difference import RULES
 from tests.support.coordinator.live import Live
-from tests.support.coordinator.node import Node
+from tests.support.coordinator.node import CoordinatorSide
 from tests.support.coordinator.play import play
 from tests.support.coordinator.stage import Stage
 from tests.support.coordinator.story.company import BEYOND, SHORT, formed, members
@@ -39,7 +39,7 @@ def both(
     def case(stage: Stage) -> None:
         seen.append(scene(stage))
 
-    ours = play(case, Node(CONFIG))
+    ours = play(case, CoordinatorSide(CONFIG))
     expected: tuple[Step, ...] = tuple(ours.steps) if alike else ()
     with Live(broker.port) as live:
         play(case, live, expected)

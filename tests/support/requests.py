@@ -1,12 +1,15 @@
-"""Requests of the group APIs as clients write them, and a member that speaks a chosen version."""
+"""Requests as clients write them, by kafka-python's schemas, and a group member in any version."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
 
 from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer import (
+    FetchRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -16,12 +19,141 @@ from kafka.protocol.consumer import (
     SyncGroupRequest,
 )
 from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.producer import ProduceRequest
 
 from rota.errors import Code
-from tests.support.group_node import Peer
+from rota.formats.batch import Codec, Record, decode, encode
 
+if TYPE_CHECKING:
+    from tests.support.node import ClientConnection
+
+#: The time at which a node starts, and of records that are given no other.
+START = 1_750_000_000_000
 GROUP = "orders"
 SESSION = 10_000
+Partition: TypeAlias = tuple[str, int]
+
+
+# Records
+
+
+def batch(*values: bytes | None, key: bytes | None = b"k", **fields: Any) -> bytes:
+    """Returns a batch as a producer sends it, with offsets from 0 on."""
+    timestamp = fields.pop("timestamp", START)
+    return encode(
+        [Record(offset, timestamp, key, value) for offset, value in enumerate(values)], **fields
+    )
+
+
+def numbered(count: int, *, size: int = 20, codec: Codec = Codec.NONE) -> bytes:
+    """Returns a batch whose values are 0, 1, 2 and so on, in this many digits."""
+    return batch(*(b"%0*d" % (size, each) for each in range(count)), codec=codec)
+
+
+def values(data: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Returns offset, key and value of every record of some batches."""
+    columns = decode(data)
+    assert not columns.problems, columns.problems
+    held = columns.buffer.data
+
+    def cut(start: int, size: int) -> bytes | None:
+        return None if size < 0 else bytes(held[start : start + size])
+
+    fields = (columns.key_start, columns.key_size, columns.value_start, columns.value_size)
+    return [
+        (offset, cut(key, key_size), cut(value, value_size))
+        for offset, key, key_size, value, value_size in zip(
+            columns.offset.tolist(), *(each.tolist() for each in fields), strict=True
+        )
+    ]
+
+
+def code(response: Any) -> Code:
+    """Returns the error code at the top of a response."""
+    return Code(response.error_code)
+
+
+def produce_request(
+    ids: Mapping[str, bytes],
+    batches: Mapping[Partition, bytes | None],
+    *,
+    acks: int = -1,
+    transactional_id: str | None = None,
+) -> Any:
+    """For all versions at once.
+
+    :param ids: the topics' ids, by name; a topic that has none here gets zeros
+    """
+    kind = ProduceRequest.TopicProduceData
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=1_000,
+        topic_data=[
+            kind(
+                name=name,
+                topic_id=_uuid(ids, name),
+                partition_data=[
+                    kind.PartitionProduceData(index=partition, records=data)
+                    for (_, partition), data in group
+                ],
+            )
+            for name, group in itertools.groupby(batches.items(), key=lambda item: item[0][0])
+        ],
+    )
+
+
+def fetch_request(
+    ids: Mapping[str, bytes],
+    offsets: Mapping[Partition, int],
+    *,
+    max_wait: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 2**31 - 1,
+    partition_max: int = 1 << 20,
+    isolation: int = 0,
+    session: tuple[int, int] = (0, -1),
+    epoch: int = -1,
+    last_epoch: int = -1,
+) -> Any:
+    """For all versions at once; topic ids as in :func:`produce_request`."""
+    kind = FetchRequest.FetchTopic
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[
+            kind(
+                topic=name,
+                topic_id=_uuid(ids, name),
+                partitions=[
+                    kind.FetchPartition(
+                        partition=partition,
+                        current_leader_epoch=epoch,
+                        fetch_offset=offset,
+                        last_fetched_epoch=last_epoch,
+                        log_start_offset=-1,
+                        partition_max_bytes=partition_max,
+                    )
+                    for (_, partition), offset in group
+                ],
+            )
+            for name, group in itertools.groupby(offsets.items(), key=lambda item: item[0][0])
+        ],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+
+
+def _uuid(ids: Mapping[str, bytes], name: str) -> UUID:
+    return UUID(bytes=ids.get(name, bytes(16)))
+
+
+# Groups
 
 
 def find(*keys: str, kind: int = 0) -> Any:
@@ -107,7 +239,7 @@ def commit(
     )
 
 
-def fetch(
+def offset_fetch(
     partitions: Mapping[str, Iterable[int]] | None, *groups: str, stable: bool = False
 ) -> Any:
     """For all versions at once: up to 7 the first group counts."""
@@ -159,8 +291,10 @@ def delete(*groups: str) -> Any:
 class Member:
     """A member that is alone in its group, or waits for the others."""
 
-    def __init__(self, peer: Peer, group: str = GROUP, version: int = 9, **fields: Any) -> None:
-        self.peer = peer
+    def __init__(
+        self, connection: ClientConnection, group: str = GROUP, version: int = 9, **fields: Any
+    ) -> None:
+        self.connection = connection
         self.group = group
         self.version = version
         self.fields = fields
@@ -173,17 +307,17 @@ class Member:
         """Sends a join; where an id comes first, a second one with it."""
         self._send_join()
         if not self.id and self.version >= 4 and "group_instance_id" not in self.fields:
-            answer = self.peer.answer()
+            answer = self.connection.receive()
             assert answer.error_code == Code.MEMBER_ID_REQUIRED, answer
             self.id = answer.member_id
             self._send_join()
 
     def _send_join(self) -> None:
-        self.peer.send(join(self.id, group=self.group, **self.fields), self.version)
+        self.connection.send(join(self.id, group=self.group, **self.fields), self.version)
 
     def joined(self) -> Any:
         """Takes the answer to the join."""
-        answer = self.peer.answer()
+        answer = self.connection.receive()
         assert answer.error_code == Code.NONE, answer
         self.id, self.generation = answer.member_id, answer.generation_id
         self.leads = answer.leader == self.id
@@ -193,10 +327,10 @@ class Member:
     def sync(self, version: int = 5) -> None:
         """Asks for its part; the leader gives everybody theirs."""
         parts = {each: f"part of {each}".encode() for each in self.others} if self.leads else {}
-        self.peer.send(sync(self.id, self.generation, parts, group=self.group), version)
+        self.connection.send(sync(self.id, self.generation, parts, group=self.group), version)
 
     def synced(self) -> bytes:
-        answer = self.peer.answer()
+        answer = self.connection.receive()
         assert answer.error_code == Code.NONE, answer
         return bytes(answer.assignment)
 
@@ -208,10 +342,10 @@ class Member:
         return self.synced()
 
     def beat(self, version: int = 4) -> Code:
-        answer = self.peer.ask(heartbeat(self.id, self.generation, group=self.group), version)
+        answer = self.connection.ask(heartbeat(self.id, self.generation, group=self.group), version)
         return Code(answer.error_code)
 
     def commit(self, offset: int, partition: int = 0, version: int = 8) -> Code:
         request = commit({("t", partition): offset}, self.id, self.generation, group=self.group)
-        answer = self.peer.ask(request, version)
+        answer = self.connection.ask(request, version)
         return Code(answer.topics[0].partitions[0].error_code)
