@@ -111,12 +111,14 @@ def test_something_else_listens(run: Run, tmp_path: Path) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    serving = threading.Thread(target=server.serve_forever, args=(0.02,))
+    serving.start()
     try:
         address = f"127.0.0.1:{server.server_port}"
         code, _, text = run("--bootstrap-servers", address, "--out", str(tmp_path / "out"))
     finally:
         server.shutdown()
+        serving.join()
         server.server_close()
     assert code == 3
     assert "an HTTP server" in text

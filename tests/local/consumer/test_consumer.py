@@ -927,14 +927,16 @@ def test_wakeup_ends_a_poll(consumer: rota.BlockingConsumer) -> None:
 
 
 def test_ctrl_c_ends_a_poll_and_the_close_still_leaves_the_group(broker: Broker) -> None:
-    consumer = rota.BlockingConsumer(settings(broker))
-    consumer.subscribe(["t"])
-    until(consumer, lambda: bool(consumer.assignment))
-    threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,)).start()
-    with pytest.raises(KeyboardInterrupt):
-        consumer.poll(60)
-    consumer.close()
-    assert broker.group("g").state == "Empty"
+    with rota.BlockingConsumer(settings(broker)) as consumer:
+        consumer.subscribe(["t"])
+        until(consumer, lambda: bool(consumer.assignment))
+        timer = threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(60)
+        timer.join()
+        consumer.close()
+        assert broker.group("g").state == "Empty"
 
 
 def test_a_closed_consumer_says_so(consumer: rota.BlockingConsumer) -> None:
