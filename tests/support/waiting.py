@@ -21,5 +21,5 @@ def until(
     end = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < end, f"not within {seconds} s: {what} {shown()}"
-        time.sleep(0.02)
+        time.sleep(0.01)
     return found

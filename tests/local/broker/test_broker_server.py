@@ -218,7 +218,7 @@ def test_what_was_sent_is_not_kept(server: Serving) -> None:
 def test_one_who_does_not_read_is_not_read_either() -> None:
     """However much it sends, little is taken from it, and others are served."""
     with serving() as server, server.connect() as deaf, server.connect() as other:
-        deaf.settimeout(2)
+        deaf.settimeout(1)
         request, sent = framed(b"=" * 100_000), 0
         tracemalloc.start()
         try:
@@ -239,7 +239,7 @@ def test_one_who_does_not_read_is_not_read_either() -> None:
 def test_answers_that_nobody_reads_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests wait until there is room; who does not read at all makes room by going."""
     monkeypatch.setattr("rota.broker.server.MOST_UNSENT", 20 * MIB)
-    monkeypatch.setattr("rota.broker.server.STALLED", 0.5)
+    monkeypatch.setattr("rota.broker.server.STALLED", 0.1)
     with serving() as server:
         tracemalloc.start()
         deaf = [server.connect() for _ in range(20)]
@@ -356,17 +356,17 @@ def test_a_request_that_dribbles_is_given_up_and_a_slow_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rota.broker.intake.STALLED", 0.1)
-    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 1.5)
+    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 0.75)
     monkeypatch.setattr("rota.broker.intake.PACE", 1_000)
     with serving() as server, server.connect() as dribbling, server.connect() as slow:
         whole = framed(b"=" * 40_000)
         for client in (dribbling, slow):
             client.sendall(whole[:1_000])
-        for at in range(1_000, len(whole), 1_000):  # 4 s, more than twice what a pause may last
+        for at in range(1_000, len(whole), 1_000):  # 2 s, more than twice what a pause may last
             slow.sendall(whole[at : at + 1_000])
             with suppress(OSError):
                 dribbling.sendall(whole[at : at + 10])
-            time.sleep(0.1)
+            time.sleep(0.05)
         assert len(read_frame(slow)) == 40_000
         assert is_closed(dribbling)
         (line,) = server.lines

@@ -529,15 +529,17 @@ def test_a_coordinator_has_a_connection_of_its_own(broker: Broker) -> None:
 
 def test_who_gives_up_does_not_keep_the_others_from_the_connection() -> None:
     async def main() -> None:
-        script = Script()
-        go = asyncio.Event()
+        asked, go = asyncio.Event(), asyncio.Event()
 
-        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await go.wait()
-            await script(reader, writer)
+        class Slow(Script):
+            async def pause(self, api: Api) -> None:
+                asked.set()
+                await go.wait()
 
-        async with server(slow) as at, client(at) as one:
+        script = Slow()
+        async with server(script) as at, client(at) as one:
             patient = asyncio.ensure_future(one.connect(deadline=soon()))
+            await asked.wait()  # else the hasty one may give up before there is a connection
             hasty = asyncio.ensure_future(one.connect(deadline=soon(0.01)))
             cancelled = asyncio.ensure_future(one.connect(deadline=soon()))
             await asyncio.sleep(0)
