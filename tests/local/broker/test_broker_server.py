@@ -37,6 +37,7 @@ from tests.support.echo_server import (
     read_frame,
     serving,
 )
+from tests.support.waiting import until
 
 MIB = 1 << 20
 
@@ -49,12 +50,11 @@ def server() -> Iterator[Serving]:
 
 def is_told(server: Serving, count: int, kind: type) -> bool:
     """Whether the node is told so many events of a kind, sooner or later."""
-    until = time.monotonic() + 30
-    while server.run(lambda _: sum(isinstance(e, kind) for e in server.core.events)) < count:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.005)
-    return True
+
+    def told() -> int:
+        return server.run(lambda _: sum(isinstance(e, kind) for e in server.core.events))
+
+    return bool(until(f"{count} of {kind.__name__}", lambda: told() >= count, told))
 
 
 # Frames and order
@@ -701,10 +701,7 @@ def test_a_client_that_does_not_trust_the_certificate(secure: Serving) -> None:
     context = ssl.create_default_context()
     with pytest.raises(ssl.SSLCertVerificationError):
         context.wrap_socket(secure.connect(), server_hostname="localhost")
-    for _ in range(1_000):
-        if len(secure.lines) > before:
-            break
-        time.sleep(0.005)
+    until("the broker says it", lambda: len(secure.lines) > before)
     assert "does not trust" in secure.lines[-1]
 
 

@@ -45,6 +45,7 @@ from rota.wire.message import (
     write_response,
 )
 from tests.support.client import Talk, address, client, config, run, server, soon
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -662,10 +663,8 @@ def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> No
         warnings.simplefilter("error")
         run(main())
         gc.collect()
-    end = time.monotonic() + 20
-    while files() > before and time.monotonic() < end:
-        time.sleep(0.01)  # the broker, in this process, closes its own ends
-    assert files() <= before
+    # the broker, in this process, closes its own ends
+    until("all files are closed", lambda: files() <= before, files)
 
 
 def test_a_peer_that_is_closed_opens_nothing() -> None:

@@ -44,7 +44,7 @@ from rota.model.request import FetchOffsets, Request
 from rota.model.topic import Cluster, TopicPartition
 from rota.wire.message import Message
 from tests.support.consumer_driver import Application
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 
 QUICK = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 100}
 P0 = TopicPartition("t", 0)
@@ -157,12 +157,17 @@ def sessions_pass(
     def count() -> int:
         return sum(": HeartbeatReply(" in each.getMessage() for each in caplog.records)
 
+    def has_more(before: int) -> bool:
+        return count() > before
+
+    def work_on() -> None:
+        work()
+        pause()
+
     broker.clock.freeze()
     for _ in range(5):
-        before = count()
-        while count() < before + 2:  # the first may have been on its way already
-            work()
-            time.sleep(0.005)
+        # the first of two may have been on its way already
+        until("two heartbeats", partial(has_more, count() + 1), count, meanwhile=work_on)
         broker.clock.advance(0.5)
     broker.clock.resume()
 
