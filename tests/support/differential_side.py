@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ import kafka.protocol.consumer
 import kafka.protocol.metadata
 import kafka.protocol.producer
 import kafka.protocol.sasl
+
+from tests.support.waiting import until
 
 Message: TypeAlias = Any
 Plain: TypeAlias = Any
@@ -208,10 +209,7 @@ class Side:
 
     def eventually(self, check: Callable[[], bool], what: str) -> None:
         """Waits until something is so."""
-        end = time.monotonic() + WAIT
-        while not check():
-            assert time.monotonic() < end, f"{self.name}: {what} did not come to be"
-            time.sleep(0.02)
+        until(f"{self.name}: {what}", check, seconds=WAIT)
 
     def other(self) -> Wire:
         """A connection more, for what waits; the script closes it."""

@@ -11,12 +11,17 @@ tests/pure    memory, and files of the checkout to read
 tests/local   also sockets of this machine, threads, and files in temporary folders
 tests/system  everything: processes, Java, Kafka, Spark, a browser
 ============  =====================================================================================
+
+A test of ``tests/pure`` or ``tests/local`` also ends the threads that it starts. What a broker or a
+client does in the background would reach into the tests after it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
+import weakref
 from collections.abc import Generator
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +35,12 @@ THREAD = ("_thread.start_new_thread", "_thread.start_joinable_thread")
 CHANGE = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 LOOPBACK = ("127.", "::1", "localhost", "::ffff:127.")
+#: Addresses of documents (RFC 5737): no machine has one, so that to bind one fails.
+NOBODY = "192.0.2."
+#: Seconds that a thread has to end after its test.
+LAST_STEPS = 10.0
+#: Threads that cannot be ended: the system looks up a host's name and cannot be interrupted.
+ENDLESS = ("rota-resolve-",)
 #: Files that Python, pytest and Hypothesis keep for themselves.
 OWN_FILES = (os.devnull, ".pyc", ".hypothesis", ".pytest_cache")
 
@@ -44,6 +55,8 @@ class FolderRules:
     def __init__(self) -> None:
         self._folder: str | None = None
         self._broken: list[str] = []
+        self._threads: set[threading.Thread] = set()
+        self._shared: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Refuse what the running test's folder does not allow."""
@@ -66,6 +79,39 @@ class FolderRules:
             pytest.fail("; ".join(dict.fromkeys(self._broken)))
         return result
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self) -> Generator[None]:
+        """Remember which threads run before a test and its fixtures."""
+        self._threads = set(threading.enumerate())
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any]
+    ) -> Generator[None, object, object]:
+        """Remember the threads of a fixture that other tests share."""
+        before = set(threading.enumerate())
+        result = yield
+        if fixturedef.scope != "function":
+            self._shared.update(set(threading.enumerate()) - before)
+        return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
+        """Fail a test whose threads go on after its fixtures are closed."""
+        result = yield
+        if folder_of(item.path) is not None:
+            left = set(threading.enumerate()) - self._threads - set(self._shared)
+            for thread in left:
+                if not thread.name.startswith(ENDLESS):
+                    thread.join(LAST_STEPS)
+            names = sorted(
+                each.name for each in left if each.is_alive() and not each.name.startswith(ENDLESS)
+            )
+            if names:
+                pytest.fail(f"threads of this test go on after it: {', '.join(names)}")
+        return result
+
 
 def folder_of(path: Path) -> str | None:
     """The folder under ``tests`` whose rules hold for a test file; None without rules."""
@@ -83,7 +129,8 @@ def refusal(folder: str, event: str, arguments: tuple[Any, ...]) -> str | None:
         return f"tests/{folder} starts no process: move this test to tests/system ({event})"
     if folder == "local":
         address = arguments[1] if event in ("socket.bind", "socket.connect") else None
-        if isinstance(address, tuple) and not str(address[0]).startswith(LOOPBACK):
+        own = (*LOOPBACK, NOBODY) if event == "socket.bind" else LOOPBACK
+        if isinstance(address, tuple) and not str(address[0]).startswith(own):
             return f"tests/local talks to this machine alone, not to {address[0]} ({event})"
         return None
     if event in NETWORK or event in THREAD:

@@ -4,7 +4,6 @@ members until their session ends.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from rota.model.request import CONSUMER, CommitOffsets, Join, Protocol, Request,
 from rota.model.topic import NO_PARTITIONS, Partitions, TopicPartition
 from rota.wire.api import Api
 from tests.support.raw_client import RawClient
+from tests.support.waiting import until
 
 VERSIONS = {Api.JOIN_GROUP: 9, Api.SYNC_GROUP: 5, Api.OFFSET_COMMIT: 9}
 SESSION = 60_000
@@ -86,8 +86,7 @@ def seat(
                 joins[place] = replace(joins[place], member_id=reply.member_id)
         for client, join in zip(clients, joins, strict=True):
             send(client, join)
-        while len(broker.group(group).members) < len(seats):
-            time.sleep(0.001)
+        until("all have joined", lambda: len(broker.group(group).members) >= len(seats))
         broker.clock.advance(DELAY)
         replies = [receive(*pair) for pair in zip(clients, joins, strict=True)]
         joined = [each for each in replies if isinstance(each, JoinReply)]
@@ -104,8 +103,7 @@ def knocking(broker: rota.Broker, group: str, name: str) -> Iterator[None]:
     who = Seat(name=name, static_id=name)
     with RawClient(broker.bootstrap_servers, name) as client:
         send(client, _join(group, who, "range", CONSUMER))
-        while broker.groups[group] != "PreparingRebalance":
-            time.sleep(0.001)
+        until("one more joins", lambda: broker.groups[group] == "PreparingRebalance")
         yield
 
 

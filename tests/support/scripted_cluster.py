@@ -73,22 +73,40 @@ class Cluster:
         self._sockets = {node: socket.create_server(("127.0.0.1", 0)) for node in (1, 2)}
         self.asked: list[tuple[int, Message]] = []
         """Brokers, and Fetches to them."""
-        for node in self._sockets:
-            threading.Thread(target=self._listen, args=(node,), daemon=True).start()
+        self._listeners = {
+            node: threading.Thread(target=self._listen, args=(node,)) for node in self._sockets
+        }
+        self._connections: list[tuple[socket.socket, threading.Thread]] = []
+        for each in self._listeners.values():
+            each.start()
 
     @property
     def servers(self) -> str:
         return f"127.0.0.1:{self._sockets[LEADER].getsockname()[1]}"
 
     def close(self, nodes: Sequence[int] = (1, 2)) -> None:
+        """Listen no more; connections last."""
         for node in nodes:
+            with suppress(OSError):  # else a thread would stay in accept()
+                self._sockets[node].shutdown(socket.SHUT_RDWR)
+            self._listeners[node].join()
             self._sockets[node].close()
+
+    def end(self) -> None:
+        """Close everything, and wait for all threads."""
+        self.close()
+        for taken, thread in self._connections:
+            with suppress(OSError):
+                taken.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
     def _listen(self, node: int) -> None:
         with suppress(OSError):
             while True:
                 taken, _ = self._sockets[node].accept()
-                threading.Thread(target=self._serve, args=(node, taken), daemon=True).start()
+                thread = threading.Thread(target=self._serve, args=(node, taken))
+                self._connections.append((taken, thread))
+                thread.start()
 
     def _serve(self, node: int, taken: socket.socket) -> None:
         with taken, suppress(OSError), taken.makefile("rb") as stream:
@@ -161,4 +179,4 @@ def cluster(
     try:
         yield made
     finally:
-        made.close()
+        made.end()

@@ -37,6 +37,7 @@ from tests.support.echo_server import (
     read_frame,
     serving,
 )
+from tests.support.waiting import until
 
 MIB = 1 << 20
 
@@ -49,12 +50,11 @@ def server() -> Iterator[Serving]:
 
 def is_told(server: Serving, count: int, kind: type) -> bool:
     """Whether the node is told so many events of a kind, sooner or later."""
-    until = time.monotonic() + 30
-    while server.run(lambda _: sum(isinstance(e, kind) for e in server.core.events)) < count:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.005)
-    return True
+
+    def told() -> int:
+        return server.run(lambda _: sum(isinstance(e, kind) for e in server.core.events))
+
+    return bool(until(f"{count} of {kind.__name__}", lambda: told() >= count, told))
 
 
 # Frames and order
@@ -218,7 +218,7 @@ def test_what_was_sent_is_not_kept(server: Serving) -> None:
 def test_one_who_does_not_read_is_not_read_either() -> None:
     """However much it sends, little is taken from it, and others are served."""
     with serving() as server, server.connect() as deaf, server.connect() as other:
-        deaf.settimeout(2)
+        deaf.settimeout(1)
         request, sent = framed(b"=" * 100_000), 0
         tracemalloc.start()
         try:
@@ -239,7 +239,7 @@ def test_one_who_does_not_read_is_not_read_either() -> None:
 def test_answers_that_nobody_reads_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests wait until there is room; who does not read at all makes room by going."""
     monkeypatch.setattr("rota.broker.server.MOST_UNSENT", 20 * MIB)
-    monkeypatch.setattr("rota.broker.server.STALLED", 0.5)
+    monkeypatch.setattr("rota.broker.server.STALLED", 0.1)
     with serving() as server:
         tracemalloc.start()
         deaf = [server.connect() for _ in range(20)]
@@ -356,17 +356,17 @@ def test_a_request_that_dribbles_is_given_up_and_a_slow_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rota.broker.intake.STALLED", 0.1)
-    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 1.5)
+    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 0.75)
     monkeypatch.setattr("rota.broker.intake.PACE", 1_000)
     with serving() as server, server.connect() as dribbling, server.connect() as slow:
         whole = framed(b"=" * 40_000)
         for client in (dribbling, slow):
             client.sendall(whole[:1_000])
-        for at in range(1_000, len(whole), 1_000):  # 4 s, more than twice what a pause may last
+        for at in range(1_000, len(whole), 1_000):  # 2 s, more than twice what a pause may last
             slow.sendall(whole[at : at + 1_000])
             with suppress(OSError):
                 dribbling.sendall(whole[at : at + 10])
-            time.sleep(0.1)
+            time.sleep(0.05)
         assert len(read_frame(slow)) == 40_000
         assert is_closed(dribbling)
         (line,) = server.lines
@@ -701,10 +701,7 @@ def test_a_client_that_does_not_trust_the_certificate(secure: Serving) -> None:
     context = ssl.create_default_context()
     with pytest.raises(ssl.SSLCertVerificationError):
         context.wrap_socket(secure.connect(), server_hostname="localhost")
-    for _ in range(1_000):
-        if len(secure.lines) > before:
-            break
-        time.sleep(0.005)
+    until("the broker says it", lambda: len(secure.lines) > before)
     assert "does not trust" in secure.lines[-1]
 
 

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rota.cli.main import main
+from tests.support.command import RotaCommand
 from tests.support.paths import ROOT
 
 EXAMPLE = str(ROOT / "examples" / "orders.json")
 
-Run = Callable[..., tuple[int, str, str]]
 
-
-@pytest.fixture
-def rota(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = main(arguments)
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-        printed = capsys.readouterr()
-        return int(code), printed.out, printed.err
-
-    return run
-
-
-def planned(run: Run, *arguments: str) -> dict[str, Any]:
+def planned(run: RotaCommand, *arguments: str) -> dict[str, Any]:
     code, out, err = run("plan", *arguments, "--json")
     assert (code, err) == (0, "")
     plan = json.loads(out)
@@ -38,42 +22,42 @@ def planned(run: Run, *arguments: str) -> dict[str, Any]:
     return plan
 
 
-def test_without_a_command_all_are_shown(rota: Run) -> None:
-    code, out, err = rota()
+def test_without_a_command_all_are_shown(rota_command: RotaCommand) -> None:
+    code, out, err = rota_command()
     assert (code, out) == (2, "")
     assert "who would get which partition" in err
     assert "exit codes:" in err
 
 
-def test_json_has_the_documented_keys(rota: Run) -> None:
-    plan = planned(rota, EXAMPLE, "--strategy", "sticky")
+def test_json_has_the_documented_keys(rota_command: RotaCommand) -> None:
+    plan = planned(rota_command, EXAMPLE, "--strategy", "sticky")
     documented = {"strategy", "solver", "assignment", "loads", "moved", "moved_min"}
     assert documented | {"skipped_topics"} <= plan.keys()
     assert (plan["strategy"], plan["solver"]) == ("sticky", "exact")
     assert sum(plan["loads"].values()) == 21
 
 
-def test_kafkas_default_list_without_a_strategy(rota: Run) -> None:
-    plan = planned(rota, EXAMPLE)
+def test_kafkas_default_list_without_a_strategy(rota_command: RotaCommand) -> None:
+    plan = planned(rota_command, EXAMPLE)
     assert (plan["strategy"], plan["solver"], plan["protocol"]) == ("range", None, "eager")
 
 
-def test_a_member_leaves(rota: Run) -> None:
-    plan = planned(rota, EXAMPLE, "--remove", "billing-2", "--strategy", "sticky")
+def test_a_member_leaves(rota_command: RotaCommand) -> None:
+    plan = planned(rota_command, EXAMPLE, "--remove", "billing-2", "--strategy", "sticky")
     assert plan["orphaned"] == 5
     assert plan["moved"] == plan["moved_min"] == 0
     assert plan["loads"] == {"billing-0": 7, "billing-1": 7, "finance-0": 7}
 
 
-def test_a_settled_group_is_made_where_nobody_owns_anything(rota: Run) -> None:
+def test_a_settled_group_is_made_where_nobody_owns_anything(rota_command: RotaCommand) -> None:
     flags = ("--partitions", "f=12", "--members", "2", "--add", "2")
-    plan = planned(rota, *flags, "--strategy", "sticky")
+    plan = planned(rota_command, *flags, "--strategy", "sticky")
     assert plan["loads"] == {"C0": 3, "C1": 3, "new-1": 3, "new-2": 3}
     assert (plan["moved"], plan["moved_min"]) == (6, 6)
-    assert planned(rota, *flags, "--strategy", "range")["moved"] == 9
+    assert planned(rota_command, *flags, "--strategy", "range")["moved"] == 9
 
 
-def test_partitions_are_added(rota: Run, tmp_path: Path) -> None:
+def test_partitions_are_added(rota_command: RotaCommand, tmp_path: Path) -> None:
     case = tmp_path / "case.json"
     case.write_text(
         json.dumps(
@@ -87,13 +71,13 @@ def test_partitions_are_added(rota: Run, tmp_path: Path) -> None:
             }
         )
     )
-    plan = planned(rota, str(case), "--partitions", "t=4", "--strategy", "sticky")
+    plan = planned(rota_command, str(case), "--partitions", "t=4", "--strategy", "sticky")
     assert plan["loads"] == {"a": 2, "b": 2}
     assert plan["moved"] == 0
 
 
-def test_the_table_says_what_moves_and_from_whom(rota: Run) -> None:
-    code, out, _ = rota("plan", EXAMPLE, "--add", "1", "--strategy", "cooperative-sticky")
+def test_the_table_says_what_moves_and_from_whom(rota_command: RotaCommand) -> None:
+    code, out, _ = rota_command("plan", EXAMPLE, "--add", "1", "--strategy", "cooperative-sticky")
     assert code == 0
     assert "cooperative-sticky (solver exact), cooperative protocol: 21 partitions" in out
     assert "new-1" in out
@@ -102,8 +86,8 @@ def test_the_table_says_what_moves_and_from_whom(rota: Run) -> None:
     assert "given out in the next rebalance" in out
 
 
-def test_compare_names_the_best(rota: Run) -> None:
-    code, out, _ = rota("plan", EXAMPLE, "--remove", "billing-2", "--compare")
+def test_compare_names_the_best(rota_command: RotaCommand) -> None:
+    code, out, _ = rota_command("plan", EXAMPLE, "--remove", "billing-2", "--compare")
     assert code == 0
     for strategy in ("range", "roundrobin", "sticky", "cooperative-sticky"):
         assert strategy in out
@@ -111,7 +95,7 @@ def test_compare_names_the_best(rota: Run) -> None:
 
 
 def test_compare_takes_a_strategy_of_the_users(
-    rota: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rota_command: RotaCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = tmp_path / "mine_for_compare.py"
     module.write_text(
@@ -125,15 +109,15 @@ def test_compare_takes_a_strategy_of_the_users(
     )
     monkeypatch.chdir(tmp_path)
     flags = ("--partitions", "t=4", "--members", "2", "--strategy", "mine_for_compare:First")
-    compared = planned(rota, *flags, "--compare")["compare"]
+    compared = planned(rota_command, *flags, "--compare")["compare"]
     assert compared[-1]["strategy"] == "first"
     assert compared[-1]["loads"] == {"C0": 4, "C1": 0}
 
 
-def test_max_moves_is_an_exit_code(rota: Run) -> None:
+def test_max_moves_is_an_exit_code(rota_command: RotaCommand) -> None:
     flags = ("plan", "--partitions", "f=12", "--members", "2", "--add", "2", "--strategy", "sticky")
-    assert rota(*flags, "--max-moves", "6")[0] == 0
-    code, out, err = rota(*flags, "--max-moves", "5")
+    assert rota_command(*flags, "--max-moves", "6")[0] == 0
+    code, out, err = rota_command(*flags, "--max-moves", "5")
     assert code == 1
     assert "loads" in out
     assert err == "rota: 6 partitions move, more than --max-moves 5\n"
@@ -194,8 +178,8 @@ BAD_CASES = {
 
 
 @pytest.mark.parametrize(("text", "said"), BAD_CASES.values(), ids=BAD_CASES)
-def test_a_bad_case_file(rota: Run, tmp_path: Path, text: str, said: str) -> None:
-    code, out, err = rota("plan", case_file(tmp_path, text))
+def test_a_bad_case_file(rota_command: RotaCommand, tmp_path: Path, text: str, said: str) -> None:
+    code, out, err = rota_command("plan", case_file(tmp_path, text))
     assert (code, out) == (4, "")
     assert said in err
     assert err.startswith("rota: ")
@@ -231,8 +215,10 @@ def test_a_bad_case_file(rota: Run, tmp_path: Path, text: str, said: str) -> Non
         ((str(ROOT),), 3, "Is a directory"),
     ],
 )
-def test_wrong_flags(rota: Run, flags: tuple[str, ...], code: int, said: str) -> None:
-    found, out, err = rota("plan", *flags)
+def test_wrong_flags(
+    rota_command: RotaCommand, flags: tuple[str, ...], code: int, said: str
+) -> None:
+    found, out, err = rota_command("plan", *flags)
     assert (found, out) == (code, "")
     assert said in err
     assert "Traceback" not in err
@@ -247,7 +233,7 @@ def test_wrong_flags(rota: Run, flags: tuple[str, ...], code: int, said: str) ->
     ],
 )
 def test_a_strategy_of_the_users_that_fails(
-    rota: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, said: str
+    rota_command: RotaCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, said: str
 ) -> None:
     name = f"failing_{abs(hash(body))}"
     (tmp_path / f"{name}.py").write_text(
@@ -257,25 +243,25 @@ def test_a_strategy_of_the_users_that_fails(
         f"    def assign_partitions(self, partitions, subscriptions):\n        {body}\n"
     )
     monkeypatch.chdir(tmp_path)
-    code, _, err = rota("plan", EXAMPLE, "--strategy", f"{name}:Mine")
+    code, _, err = rota_command("plan", EXAMPLE, "--strategy", f"{name}:Mine")
     assert code == 4
     assert said in err
     assert err.count("\n") == 1
 
 
-def test_a_member_joins_a_group_of_a_file(rota: Run) -> None:
-    plan = planned(rota, EXAMPLE, "--member", "slim=refunds", "--strategy", "sticky")
+def test_a_member_joins_a_group_of_a_file(rota_command: RotaCommand) -> None:
+    plan = planned(rota_command, EXAMPLE, "--member", "slim=refunds", "--strategy", "sticky")
     assert plan["assignment"]["slim"] == {"refunds": [0, 1, 2]}
 
 
-def test_the_group_changes_its_strategy(rota: Run) -> None:
+def test_the_group_changes_its_strategy(rota_command: RotaCommand) -> None:
     flags = ("--partitions", "f=12,g=5", "--members", "3", "--from", "roundrobin")
-    assert planned(rota, *flags, "--strategy", "cooperative-sticky")["moved"] == 0
-    assert planned(rota, *flags, "--strategy", "range")["moved"] > 0
+    assert planned(rota_command, *flags, "--strategy", "cooperative-sticky")["moved"] == 0
+    assert planned(rota_command, *flags, "--strategy", "range")["moved"] > 0
 
 
-def test_json_of_a_cooperative_plan_has_both_ends(rota: Run) -> None:
-    plan = planned(rota, EXAMPLE, "--add", "1", "--strategy", "cooperative-sticky")
+def test_json_of_a_cooperative_plan_has_both_ends(rota_command: RotaCommand) -> None:
+    plan = planned(rota_command, EXAMPLE, "--add", "1", "--strategy", "cooperative-sticky")
     assert plan["assignment"]["new-1"] == {}
     assert sum(map(len, plan["target_assignment"]["new-1"].values())) == 4
 
@@ -285,54 +271,58 @@ def test_json_of_a_cooperative_plan_has_both_ends(rota: Run) -> None:
     [("ab", "new-1"), ("mn", "new-1"), ("no", "~new-1"), ("yz", "~new-1"), ("a~", "~new-1")],
 )
 def test_new_members_come_behind_all_others(
-    ids: str, added: str, rota: Run, tmp_path: Path
+    ids: str, added: str, rota_command: RotaCommand, tmp_path: Path
 ) -> None:
     members = ", ".join(f'{{"id": "{each}", "topics": ["t"]}}' for each in ids)
     case = case_file(tmp_path, f'{{"partitions": {{"t": 4}}, "members": [{members}]}}')
-    plan = planned(rota, case, "--add", "1", "--from", "range", "--strategy", "range")
+    plan = planned(rota_command, case, "--add", "1", "--from", "range", "--strategy", "range")
     assert plan["assignment"] == {ids[0]: {"t": [0, 1]}, ids[1]: {"t": [2]}, added: {"t": [3]}}
     assert plan["moved"] == 1
 
 
-def test_racks_are_counted(rota: Run, tmp_path: Path) -> None:
+def test_racks_are_counted(rota_command: RotaCommand, tmp_path: Path) -> None:
     case = case_file(
         tmp_path,
         '{"partitions": {"t": 2}, "racks": {"t": [["r1"], ["r2"]]}, "members": ['
         '{"id": "a", "topics": ["t"], "rack": "r2"}, {"id": "b", "topics": ["t"], "rack": "r1"}]}',
     )
-    assert planned(rota, case, "--strategy", "sticky")["local"] == 2
-    assert planned(rota, case, "--strategy", "roundrobin")["local"] == 0
-    assert "2 in their member's own rack" in rota("plan", case, "--strategy", "range")[1]
+    assert planned(rota_command, case, "--strategy", "sticky")["local"] == 2
+    assert planned(rota_command, case, "--strategy", "roundrobin")["local"] == 0
+    assert "2 in their member's own rack" in rota_command("plan", case, "--strategy", "range")[1]
 
 
-def test_a_bug_is_told_from_a_limit(rota: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_told_from_a_limit(
+    rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(args: object) -> bool:
         raise ZeroDivisionError("by design")
 
     monkeypatch.setattr("rota.cli.plan.run", broken)
-    code, _, err = rota("plan", EXAMPLE)
+    code, _, err = rota_command("plan", EXAMPLE)
     assert (code, err.count("\n")) == (70, 1)
     assert "a bug in Rota: ZeroDivisionError" in err
 
 
 @pytest.mark.parametrize("where", ["rota.cli.plan.run", "rota.cli.main.parser"])
-def test_interrupted(rota: Run, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_interrupted(
+    rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     def interrupted(*_: object) -> bool:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(where, interrupted)
-    assert rota("plan", EXAMPLE) == (130, "", "rota: interrupted\n")
+    assert rota_command("plan", EXAMPLE) == (130, "", "rota: interrupted\n")
 
 
-def test_help_shows_examples_and_exit_codes(rota: Run) -> None:
-    code, out, _ = rota("plan", "--help")
+def test_help_shows_examples_and_exit_codes(rota_command: RotaCommand) -> None:
+    code, out, _ = rota_command("plan", "--help")
     assert code == 0
     assert "examples:" in out
     assert "130  interrupted" in out
 
 
-def test_names_are_printed_as_they_are(rota: Run) -> None:
-    code, out, _ = rota("plan", "--partitions", "[bold]t=2", "--member", "[red]:smile:")
+def test_names_are_printed_as_they_are(rota_command: RotaCommand) -> None:
+    code, out, _ = rota_command("plan", "--partitions", "[bold]t=2", "--member", "[red]:smile:")
     assert code == 0
     assert "[red]:smile:" in out
     assert "[bold]t 0-1" in out

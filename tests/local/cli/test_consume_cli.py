@@ -15,10 +15,9 @@ import trustme
 
 import rota
 from rota.cli import reading
-from rota.cli.main import main
+from tests.support.command import CommandResult, RotaCommand
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-Capture = pytest.CaptureFixture[bytes]
 
 
 @pytest.fixture(scope="module")
@@ -37,47 +36,27 @@ def broker() -> Iterator[rota.Broker]:
         yield one
 
 
-class Ran:
-    """What a command printed, and its exit code."""
-
-    def __init__(self, code: int, out: bytes, err: bytes) -> None:
-        self.code, self.out, self.said = code, out, err.decode()
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.decode().splitlines()
-
-
 @pytest.fixture
-def consume(broker: rota.Broker, capsysbinary: Capture) -> Run:
-    return Run(broker, capsysbinary)
+def consume(broker: rota.Broker, rota_command: RotaCommand) -> Run:
+    return Run(broker, rota_command)
 
 
 class Run:
-    """Runs the command in this process."""
+    """Runs ``rota consume`` with a broker."""
 
-    def __init__(self, broker: rota.Broker, capture: Capture) -> None:
-        self.broker, self.capture = broker, capture
+    def __init__(self, broker: rota.Broker, rota_command: RotaCommand) -> None:
+        self.broker, self._rota_command = broker, rota_command
 
-    def __call__(self, *arguments: str, servers: str | None = None) -> Ran:
-        try:
-            code = main(
-                [
-                    *("consume", *arguments),
-                    *("--bootstrap-servers", servers or self.broker.bootstrap_servers),
-                ]
-            )
-        except SystemExit as ended:
-            code = int(str(ended.code))
-        out, err = self.capture.readouterr()
-        return Ran(code, out, err)
+    def __call__(self, *arguments: str, servers: str | None = None) -> CommandResult:
+        where = servers or self.broker.bootstrap_servers
+        return self._rota_command("consume", *arguments, "--bootstrap-servers", where)
 
 
 def test_all_there_is(consume: Run) -> None:
     ran = consume("--topic", "orders", "--from-beginning", "--to-end")
     assert ran.code == 0
     assert sorted(ran.lines) == [f"{p}:{v}" for p in range(3) for v in range(4)]
-    assert ran.said == "rota: 12 records\n"
+    assert ran.err == "rota: 12 records\n"
     assert consume.broker.groups == {}
 
 
@@ -99,7 +78,7 @@ def test_all_there_is(consume: Run) -> None:
 )
 def test_where_to_start(consume: Run, flags: list[str], expected: list[str]) -> None:
     ran = consume("--topic", "orders", "--to-end", "--quiet", *flags)
-    assert (ran.code, sorted(ran.lines), ran.said) == (0, expected, "")
+    assert (ran.code, sorted(ran.lines), ran.err) == (0, expected, "")
 
 
 def test_an_end_by_time(consume: Run) -> None:
@@ -143,7 +122,7 @@ def test_deserializers_are_honoured(consume: Run) -> None:
 def test_a_group_goes_on_behind_what_was_printed(consume: Run) -> None:
     group = ("--topic", "orders", "--group", "billing", "--from-beginning", "--quiet")
     first = consume(*group, "--max-messages", "5")
-    assert (first.code, len(first.lines), first.said) == (0, 5, "")
+    assert (first.code, len(first.lines), first.err) == (0, 5, "")
     assert sum(consume.broker.committed("billing").values()) == 5
     assert consume.broker.groups["billing"] == "Empty"
     rest = consume(*group, "--timeout", "0.5", "--strategy", "cooperative-sticky")
@@ -156,8 +135,8 @@ def test_a_group_of_a_pattern_and_of_the_file(consume: Run, tmp_path: Path) -> N
     file.write_text("group.id=from-file\nauto.offset.reset=earliest\nenable.metrics.push=true\n")
     ran = consume("--pattern", "ord.*", "--command-config", str(file), "--max-messages", "12")
     assert (ran.code, len(ran.lines)) == (0, 12)
-    assert "rota: enable.metrics.push: without effect: Rota pushes no metrics" in ran.said
-    assert "rota: assigned: orders 0,1,2" in ran.said
+    assert "rota: enable.metrics.push: without effect: Rota pushes no metrics" in ran.err
+    assert "rota: assigned: orders 0,1,2" in ran.err
     assert sum(consume.broker.committed("from-file").values()) == 12
 
 
@@ -184,10 +163,10 @@ def test_undecodable_records_are_named_and_may_be_skipped(consume: Run) -> None:
     flags = ("--topic", "doubtful", "--from-beginning", "--to-end")
     ran = consume(*flags, "--config", "value.deserializer=json")
     assert (ran.code, ran.lines) == (4, ["1"])
-    assert "rota: doubtful-0 at offset 1: " in ran.said
+    assert "rota: doubtful-0 at offset 1: " in ran.err
     ran = consume(*flags, "--config", "value.deserializer=json", "--skip-undecodable")
     assert (ran.code, ran.lines) == (0, ["1", "3", "5"])
-    first, second, end = ran.said.splitlines()
+    first, second, end = ran.err.splitlines()
     assert first.startswith("rota: skipped: doubtful-0 at offset 1: ")
     assert second.startswith("rota: skipped: doubtful-0 at offset 3: ")
     assert end == "rota: 3 records, 2 skipped"
@@ -230,8 +209,8 @@ def test_a_group_commits_what_was_printed_before_an_undecodable_record(consume: 
 )
 def test_what_is_wrong_is_named(consume: Run, flags: list[str], code: int, says: str) -> None:
     ran = consume(*flags)
-    assert (ran.code, ran.out) == (code, b"")
-    assert says in ran.said
+    assert (ran.code, ran.out) == (code, "")
+    assert says in ran.err
 
 
 def test_a_class_of_the_folder_the_command_is_run_in(
@@ -247,14 +226,14 @@ def test_a_class_of_the_folder_the_command_is_run_in(
 
 def test_who_waits_for_new_records_is_told_so(consume: Run) -> None:
     ran = consume("--topic", "orders", "--timeout", "0")
-    assert "only what is written from now on is read; --from-beginning reads all" in ran.said
-    assert "from now on" not in consume("--topic", "orders", "--timeout", "0", "--quiet").said
+    assert "only what is written from now on is read; --from-beginning reads all" in ran.err
+    assert "from now on" not in consume("--topic", "orders", "--timeout", "0", "--quiet").err
 
 
-def test_servers_must_be_named(capsysbinary: Capture) -> None:
-    with pytest.raises(SystemExit):
-        main(["consume", "--topic", "a"])
-    assert b"--bootstrap-servers HOST:PORT is needed" in capsysbinary.readouterr().err
+def test_servers_must_be_named(rota_command: RotaCommand) -> None:
+    code, _, err = rota_command("consume", "--topic", "a")
+    assert code == 2
+    assert "--bootstrap-servers HOST:PORT is needed" in err
 
 
 def test_an_address_without_a_broker_is_named(
@@ -266,12 +245,12 @@ def test_an_address_without_a_broker_is_named(
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ran = consume("--topic", "orders", servers=address)
     assert ran.code == 3
-    first, second = ran.said.splitlines()
+    first, second = ran.err.splitlines()
     assert first == "rota: no broker has answered yet; it is tried for 0.5 s"
     assert second.startswith(f"rota: {address} of bootstrap.servers: the connection is refused")
 
 
-def test_log_in_over_tls(tmp_path: Path, capsysbinary: Capture) -> None:
+def test_log_in_over_tls(tmp_path: Path, rota_command: RotaCommand) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     certificate = tmp_path / "cert.pem"
@@ -287,34 +266,31 @@ def test_log_in_over_tls(tmp_path: Path, capsysbinary: Capture) -> None:
     with rota.Broker(users={"ann": "se;cret"}, tls=str(certificate)) as broker:
         broker.produce("orders", "paid")
         flags = ["--topic", "orders", "--from-beginning", "--to-end"]
-        where = ["--bootstrap-servers", broker.bootstrap_servers]
-        code = main(["consume", *flags, *where, "--command-config", str(settings)])
-        assert (code, capsysbinary.readouterr().out) == (0, b"paid\n")
+        consume = Run(broker, rota_command)
+        ran = consume(*flags, "--command-config", str(settings))
+        assert (ran.code, ran.out) == (0, "paid\n")
         settings.write_text(settings.read_text().replace("se;cret", "guess"))
-        code = main(["consume", *flags, *where, "--command-config", str(settings)])
-        printed, said = capsysbinary.readouterr()
-        assert (code, printed) == (4, b"")
-        assert b"guess" not in said
+        ran = consume(*flags, "--command-config", str(settings))
+        assert (ran.code, ran.out) == (4, "")
+        assert "guess" not in ran.err
 
 
 def test_it_ends_although_nobody_stores_the_last_offsets(
-    capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+    rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "LAST", 0.5)
     with rota.Broker() as broker:
         broker.produce("orders", "paid")
         broker.fail("OffsetCommit", "COORDINATOR_NOT_AVAILABLE", times=10_000)
-        run = Run(broker, capsysbinary)
+        run = Run(broker, rota_command)
         ran = run("--topic", "orders", "--group", "g", "--from-beginning", "--max-messages", "1")
         assert (ran.code, ran.lines) == (3, ["paid"])
-        assert "COORDINATOR_NOT_AVAILABLE" in ran.said
+        assert "COORDINATOR_NOT_AVAILABLE" in ran.err
         assert broker.groups["g"] == "Empty"
 
 
-def test_a_timeout_does_not_count_while_the_group_forms(capsysbinary: Capture) -> None:
+def test_a_timeout_does_not_count_while_the_group_forms(rota_command: RotaCommand) -> None:
     with rota.Broker(config={"group.initial.rebalance.delay.ms": 1_000}) as broker:
         broker.produce("orders", "paid")
         flags = ["--topic", "orders", "--group", "g", "--from-beginning", "--timeout", "0.2"]
-        where = ["--bootstrap-servers", broker.bootstrap_servers]
-        assert main(["consume", *flags, *where]) == 0
-    assert capsysbinary.readouterr().out == b"paid\n"
+        assert Run(broker, rota_command)(*flags).checked().out == "paid\n"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import rota
-from rota.cli.main import main
 from rota.model.topic import Partitions
+from tests.support.command import RotaCommand
 from tests.support.live_group import WAITING, Seat, commit, knocking, seat
 
 Run = Callable[..., tuple[int, str, str]]
@@ -28,14 +28,10 @@ def broker() -> Iterator[rota.Broker]:
 
 
 @pytest.fixture
-def groups(broker: rota.Broker, capsys: pytest.CaptureFixture[str]) -> Run:
+def groups(broker: rota.Broker, rota_command: RotaCommand) -> Run:
     def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = main(["groups", *arguments, "--bootstrap-servers", broker.bootstrap_servers])
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-        printed = capsys.readouterr()
-        return int(code), printed.out, printed.err
+        servers = ("--bootstrap-servers", broker.bootstrap_servers)
+        return rota_command("groups", *arguments, *servers)
 
     return run
 
@@ -534,16 +530,17 @@ def test_a_coordinator_that_moves_is_found_again(broker: rota.Broker, groups: Ru
     assert [each["group"] for each in read(groups, "list")] == ["late"]
 
 
-def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nobody_listens(rota_command: RotaCommand) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        code = main(["groups", "list", "--bootstrap-servers", where, "--timeout", "0.3"])
+        servers = ("--bootstrap-servers", where, "--timeout", "0.3")
+        code, _, err = rota_command("groups", "list", *servers)
     assert code == 3
-    assert where in capsys.readouterr().err
+    assert where in err
 
 
-def test_wrong_credentials(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_wrong_credentials(rota_command: RotaCommand, tmp_path: Path) -> None:
     settings = tmp_path / "client.properties"
     with rota.Broker(users={"alice": "sesame"}) as broker:
         for password, code in (("sesame", 0), ("wrong", 4)):
@@ -553,14 +550,15 @@ def test_wrong_credentials(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
                 f'required username="alice" password="{password}";\n'
                 f"bootstrap.servers={broker.bootstrap_servers}\n"
             )
-            assert main(["groups", "list", "--command-config", str(settings)]) == code
-    assert "alice" in capsys.readouterr().err
+            ran = rota_command("groups", "list", "--command-config", settings)
+            assert ran.code == code
+    assert "alice" in ran.err
 
 
-def test_where_to_connect_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["groups", "list"])
-    assert "--bootstrap-servers HOST:PORT is needed" in capsys.readouterr().err
+def test_where_to_connect_is_needed(rota_command: RotaCommand) -> None:
+    code, _, err = rota_command("groups", "list")
+    assert code == 2
+    assert "--bootstrap-servers HOST:PORT is needed" in err
 
 
 def test_two_thousand_partitions(broker: rota.Broker, groups: Run) -> None:
@@ -577,10 +575,9 @@ def test_two_thousand_partitions(broker: rota.Broker, groups: Run) -> None:
 @pytest.mark.parametrize(
     "command", ["", "list", "describe", "lag", "reset", "delete", "delete-offsets"]
 )
-def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["groups", *filter(None, [command]), "--help"])
-    out = capsys.readouterr().out
+def test_help_has_examples(command: str, rota_command: RotaCommand) -> None:
+    code, out, _ = rota_command("groups", *filter(None, [command]), "--help")
+    assert code == 0
     assert f"rota groups {command}" in out
     assert "examples:\n" in out
     assert "--bootstrap-servers kafka:9092" in out

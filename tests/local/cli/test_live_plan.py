@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import rota
-from rota.cli.main import main
 from rota.model.topic import Partitions
+from tests.support.command import RotaCommand
 from tests.support.live_group import WAITING, Seat, commit, seat
 
 Run = Callable[..., tuple[int, str, str]]
@@ -25,14 +25,10 @@ def broker() -> Iterator[rota.Broker]:
 
 
 @pytest.fixture
-def plan(broker: rota.Broker, capsys: pytest.CaptureFixture[str]) -> Run:
+def plan(broker: rota.Broker, rota_command: RotaCommand) -> Run:
     def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = main(["plan", *arguments, "--bootstrap-servers", broker.bootstrap_servers])
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-        printed = capsys.readouterr()
-        return int(code), printed.out, printed.err
+        servers = ("--bootstrap-servers", broker.bootstrap_servers)
+        return rota_command("plan", *arguments, *servers)
 
     return run
 

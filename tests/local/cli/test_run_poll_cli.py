@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import rota
-from rota.cli.main import main
+from tests.support.command import RotaCommand
 from tests.support.live_group import commit
 
 pytest.importorskip("pyspark")
@@ -16,13 +17,12 @@ pytest.importorskip("pyspark")
 HOST = ("--bootstrap-servers", "127.0.0.1:1")
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    """The exit code, and what is on standard error."""
-    try:
-        code = main(["run", *words])
-    except SystemExit as usage:
-        code = int(usage.code or 0)
-    return code, capsys.readouterr().err
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(rota_command: RotaCommand) -> Run:
+    return partial(rota_command, "run")
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,8 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         ((*HOST, "--poll", "--demo"), "--demo brings its own evidence"),
     ],
 )
-def test_a_wrong_command_line(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
-) -> None:
-    code, text = said(capsys, *words)
+def test_a_wrong_command_line(run: Run, words: tuple[str, ...], problem: str) -> None:
+    code, _, text = run(*words)
     assert code == 2
     assert problem in " ".join(text.split())
 
@@ -54,9 +52,9 @@ def test_a_wrong_command_line(
     ],
 )
 def test_times_of_which_nothing_can_be_seen(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...], problem: str
+    run: Run, tmp_path: Path, words: tuple[str, ...], problem: str
 ) -> None:
-    code, text = said(capsys, *HOST, "--poll", "--out", str(tmp_path), *words)
+    code, _, text = run(*HOST, "--poll", "--out", str(tmp_path), *words)
     assert code == 4
     assert problem in text
 
@@ -69,21 +67,19 @@ def broker() -> Iterator[rota.Broker]:
         yield running
 
 
-def test_nothing_may_be_looked_at(
-    broker: rota.Broker, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_nothing_may_be_looked_at(broker: rota.Broker, run: Run, tmp_path: Path) -> None:
     """It is said which ACLs it takes: before, and when it fails; nothing is left behind."""
     broker.fail("DescribeGroups", "GROUP_AUTHORIZATION_FAILED", times=None)
     servers = ("--bootstrap-servers", broker.bootstrap_servers)
-    code, text = said(capsys, *servers, "--poll", "--for", "1s", "--out", str(tmp_path / "out"))
+    code, _, text = run(*servers, "--poll", "--for", "1s", "--out", str(tmp_path / "out"))
     assert code == 3
     assert text.count("Describe on the cluster") == 2
     assert "group 'secret' may not be looked at" in text
     assert {each.name for each in (tmp_path / "out").iterdir()} == {".lock"}
 
 
-def test_no_broker(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_no_broker(run: Run, tmp_path: Path) -> None:
     where = (*HOST, "--timeout", "0.2", "--out", str(tmp_path))
-    code, text = said(capsys, *where, "--poll", "--for", "1s")
+    code, _, text = run(*where, "--poll", "--for", "1s")
     assert code == 3
     assert "127.0.0.1:1" in text.splitlines()[-1]

@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rota.cli.main import main
 from rota.cli.picture import picture
 from rota.sim.simulate import simulate
+from tests.support.command import RotaCommand
 from tests.support.paths import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 CRASH = str(ROOT / "examples" / "crash.toml")
 
-Run = Callable[..., tuple[int, str, str]]
 
-
-@pytest.fixture
-def rota(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = main(arguments)
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-        printed = capsys.readouterr()
-        return int(code), printed.out, printed.err
-
-    return run
-
-
-def simulated(run: Run, *arguments: str) -> dict[str, Any]:
+def simulated(run: RotaCommand, *arguments: str) -> dict[str, Any]:
     code, out, err = run("simulate", *arguments, "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
@@ -44,12 +27,12 @@ def simulated(run: Run, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_every_example_runs(rota: Run, example: Path) -> None:
-    code, out, err = rota("simulate", str(example))
+def test_every_example_runs(rota_command: RotaCommand, example: Path) -> None:
+    code, out, err = rota_command("simulate", str(example))
     assert (code, err) == (0, "")
     assert example.name in out
     assert "or a rebalance begins" in out
-    assert simulated(rota, str(example))["notes"] == []
+    assert simulated(rota_command, str(example))["notes"] == []
 
 
 def test_there_are_examples() -> None:
@@ -61,8 +44,8 @@ def test_there_are_examples() -> None:
     }
 
 
-def test_json_has_the_totals_and_the_timeline(rota: Run) -> None:
-    found = simulated(rota, CRASH)
+def test_json_has_the_totals_and_the_timeline(rota_command: RotaCommand) -> None:
+    found = simulated(rota_command, CRASH)
     assert (found["strategy"], found["protocol"]) == ("cooperative-sticky", "cooperative")
     assert (found["rebalances"], found["moved"], found["moved_min"]) == (3, 3, 3)
     silent = found["timeline"][1]
@@ -70,16 +53,16 @@ def test_json_has_the_totals_and_the_timeline(rota: Run) -> None:
     assert (silent["orphaned"], silent["stopped_partitions"]) == (3, 3)
 
 
-def test_another_policy_for_the_same_scenario(rota: Run) -> None:
-    found = simulated(rota, CRASH, "--strategy", "range", "--static")
+def test_another_policy_for_the_same_scenario(rota_command: RotaCommand) -> None:
+    found = simulated(rota_command, CRASH, "--strategy", "range", "--static")
     assert (found["policy"], found["protocol"]) == ("range + static", "eager")
     assert found["seed"] == 0
-    assert simulated(rota, CRASH, "--dynamic")["static"] is False
-    assert simulated(rota, CRASH, "--seed", "7")["seed"] == 7
+    assert simulated(rota_command, CRASH, "--dynamic")["static"] is False
+    assert simulated(rota_command, CRASH, "--seed", "7")["seed"] == 7
 
 
-def test_the_picture_fits_the_width_and_is_plain(rota: Run) -> None:
-    _, out, _ = rota("simulate", CRASH, "--width", "60")
+def test_the_picture_fits_the_width_and_is_plain(rota_command: RotaCommand) -> None:
+    _, out, _ = rota_command("simulate", CRASH, "--width", "60")
     start = out.index("rebalances  ")
     drawn = out[start : out.index("a digit:")].splitlines()
     assert all(len(line) <= 60 for line in drawn)
@@ -90,19 +73,21 @@ def test_the_picture_fits_the_width_and_is_plain(rota: Run) -> None:
     assert rows["billing-4"].lstrip().strip("3") == ""
 
 
-def test_a_large_group_is_cut_short_unless_all_is_asked_for(rota: Run, tmp_path: Path) -> None:
+def test_a_large_group_is_cut_short_unless_all_is_asked_for(
+    rota_command: RotaCommand, tmp_path: Path
+) -> None:
     path = tmp_path / "large.toml"
     path.write_text('duration = "1m"\n[topics]\nt = 99\n[[members]]\nname = "m"\ncount = 45\n')
-    _, short, _ = rota("simulate", str(path))
+    _, short, _ = rota_command("simulate", str(path))
     assert "... 5 more: --all shows them" in short
-    _, everything, _ = rota("simulate", str(path), "--all")
+    _, everything, _ = rota_command("simulate", str(path), "--all")
     assert "m-44" in everything
 
 
-def test_the_partitions_that_stood_still_the_longest_are_named(rota: Run) -> None:
-    _, out, _ = rota("simulate", CRASH)
+def test_the_partitions_that_stood_still_the_longest_are_named(rota_command: RotaCommand) -> None:
+    _, out, _ = rota_command("simulate", CRASH)
     assert "3 more partitions stood still: --all lists them" in out
-    _, everything, _ = rota("simulate", CRASH, "--all")
+    _, everything, _ = rota_command("simulate", CRASH, "--all")
     assert "more partitions stood still" not in everything
     assert len([line for line in everything.splitlines() if line.startswith("orders-")]) == 6
 
@@ -119,13 +104,13 @@ def test_loads_beyond_nine_are_letters() -> None:
     assert str(picture(alone, 80)[3]).endswith("+")
 
 
-def test_compare_shows_every_policy_and_the_best(rota: Run) -> None:
-    code, out, _ = rota("simulate", CRASH, "--compare")
+def test_compare_shows_every_policy_and_the_best(rota_command: RotaCommand) -> None:
+    code, out, _ = rota_command("simulate", CRASH, "--compare")
     assert code == 0
     for policy in ("as in the scenario (cooperative-sticky)", "range + dynamic", "sticky + static"):
         assert policy in out
     assert "best here, by standstill: " in out
-    compared = simulated(rota, CRASH, "--compare")
+    compared = simulated(rota_command, CRASH, "--compare")
     assert len(compared["compare"]) == 9
     assert compared["best"] in {row["policy"] for row in compared["compare"]}
     least = min(row["stopped_ms"] for row in compared["compare"])
@@ -138,7 +123,7 @@ def test_compare_shows_every_policy_and_the_best(rota: Run) -> None:
 
 
 def test_compare_takes_a_strategy_of_the_users(
-    rota: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rota_command: RotaCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine_to_simulate.py").write_text(
         "import rota\n"
@@ -151,14 +136,14 @@ def test_compare_takes_a_strategy_of_the_users(
     )
     monkeypatch.chdir(tmp_path)
     flags = (CRASH, "--strategy", "mine_to_simulate:First", "--compare", "--static")
-    rows = simulated(rota, *flags)["compare"]
+    rows = simulated(rota_command, *flags)["compare"]
     assert [row["policy"] for row in rows][-2:] == ["cooperative-sticky + static", "first + static"]
     assert rows[-1]["idle"] == 3
 
 
-def test_max_stopped_is_an_exit_code(rota: Run) -> None:
-    assert rota("simulate", CRASH, "--max-stopped", "1000")[0] == 0
-    code, out, err = rota("simulate", CRASH, "--max-stopped", "0.5")
+def test_max_stopped_is_an_exit_code(rota_command: RotaCommand) -> None:
+    assert rota_command("simulate", CRASH, "--max-stopped", "1000")[0] == 0
+    code, out, err = rota_command("simulate", CRASH, "--max-stopped", "0.5")
     assert code == 1
     assert "best balance needed" in out
     assert err.startswith("rota: partitions stood still for 1")
@@ -175,32 +160,34 @@ class Broken(rota.PartitionAssignor):
 
 
 def test_a_policy_that_reads_nothing_is_never_the_best(
-    rota: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rota_command: RotaCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_to_simulate.py").write_text(BROKEN)
     monkeypatch.chdir(tmp_path)
     flags = (CRASH, "--strategy", "broken_to_simulate:Broken")
-    code, _, err = rota("simulate", *flags, "--max-stopped", "60")
+    code, _, err = rota_command("simulate", *flags, "--max-stopped", "60")
     assert code == 1
     assert "partitions stood still for 10,800.0 seconds" in err
-    _, out, _ = rota("simulate", *flags)
+    _, out, _ = rota_command("simulate", *flags)
     assert "5 members died of an error, 12 partitions never read" in out
-    _, out, _ = rota("simulate", *flags, "--compare")
+    _, out, _ = rota_command("simulate", *flags, "--compare")
     assert "best here, by standstill: as in the scenario (cooperative-sticky)" in out
     assert "not sound: broken + static: 5 members died of an error" in out
 
 
-def test_there_is_no_best_where_no_policy_reads_all(rota: Run, tmp_path: Path) -> None:
+def test_there_is_no_best_where_no_policy_reads_all(
+    rota_command: RotaCommand, tmp_path: Path
+) -> None:
     path = tmp_path / "pattern.toml"
     path.write_text('duration = "1m"\n[topics]\nt = 1\n[[members]]\nname = "m"\npattern = "x"\n')
-    _, out, _ = rota("simulate", str(path), "--compare")
+    _, out, _ = rota_command("simulate", str(path), "--compare")
     assert "none is best: " in out
-    assert simulated(rota, str(path), "--compare")["best"] is None
-    assert rota("simulate", str(path), "--max-stopped", "100")[0] == 1
+    assert simulated(rota_command, str(path), "--compare")["best"] is None
+    assert rota_command("simulate", str(path), "--max-stopped", "100")[0] == 1
 
 
-def test_events_are_in_the_picture_and_listed(rota: Run) -> None:
-    _, out, _ = rota("simulate", CRASH, "--width", "80")
+def test_events_are_in_the_picture_and_listed(rota_command: RotaCommand) -> None:
+    _, out, _ = rota_command("simulate", CRASH, "--width", "80")
     drawn = dict(line.split(maxsplit=1) for line in out.splitlines()[2:6])
     assert drawn["h:mm:ss"].startswith("0:00:00   0:02:12   0:04:24")
     assert drawn["events"].split() == ["|", "|"]
@@ -239,62 +226,66 @@ HAPPENINGS = {
 
 
 @pytest.mark.parametrize(("event", "said"), HAPPENINGS.items())
-def test_each_event_is_told(rota: Run, tmp_path: Path, event: str, said: str) -> None:
+def test_each_event_is_told(
+    rota_command: RotaCommand, tmp_path: Path, event: str, said: str
+) -> None:
     path = tmp_path / "event.toml"
     path.write_text(f"{EVENTFUL}[[events]]\nat = '10m'\n{event}\n")
-    _, out, _ = rota("simulate", str(path))
+    _, out, _ = rota_command("simulate", str(path))
     assert said in [line.partition("0:10:00  ")[2].rstrip() for line in out.splitlines()]
     assert "2 members at first" in out
 
 
-def test_many_events_are_cut_short(rota: Run, tmp_path: Path) -> None:
+def test_many_events_are_cut_short(rota_command: RotaCommand, tmp_path: Path) -> None:
     path = tmp_path / "events.toml"
     events = "".join(f"[[events]]\nat = '{n}m'\ncrash = 'm-0'\n" for n in range(5, 16))
     path.write_text(EVENTFUL + events)
-    _, out, _ = rota("simulate", str(path))
+    _, out, _ = rota_command("simulate", str(path))
     assert "1 more event: --all lists them" in out
     assert out.count("note: ") == 5
     assert "5 more notes: --all lists them" in out
-    assert "1 more event" not in rota("simulate", str(path), "--all")[1]
+    assert "1 more event" not in rota_command("simulate", str(path), "--all")[1]
     path.write_text(EVENTFUL + events.split("[[events]]\nat = '12m'")[0])
-    assert "1 more note: --all" in rota("simulate", str(path))[1]
+    assert "1 more note: --all" in rota_command("simulate", str(path))[1]
 
 
-def test_rows_add_up_to_the_summary(rota: Run) -> None:
+def test_rows_add_up_to_the_summary(rota_command: RotaCommand) -> None:
     restart = str(ROOT / "examples" / "static-restart.toml")
-    _, out, _ = rota("simulate", restart)
+    _, out, _ = rota_command("simulate", restart)
     assert "outside of rebalances: billing-1 60.1s" in out
-    found = simulated(rota, restart)
+    found = simulated(rota_command, restart)
     assert list(found["outside"]) == ["billing-1"]
     assert found["outside_ms"] == found["outside"]["billing-1"] > 60_000
     inside = sum(rebalance["stopped_ms"] for rebalance in found["timeline"])
     assert inside + found["outside_ms"] == found["stopped_ms"]
 
 
-def test_loads_are_shown(rota: Run) -> None:
-    found = simulated(rota, CRASH)
+def test_loads_are_shown(rota_command: RotaCommand) -> None:
+    found = simulated(rota_command, CRASH)
     assert sorted(found["loads"].values()) == [3, 3, 3, 3]
     assert found["timeline"][1]["loads"] == {"billing-0": 4, "billing-1": 4, "billing-3": 4}
     deploy = str(ROOT / "examples" / "rolling-deploy.toml")
-    assert " 3 to 5 " in rota("simulate", deploy)[1]
-    rows = simulated(rota, deploy, "--compare")["compare"]
+    assert " 3 to 5 " in rota_command("simulate", deploy)[1]
+    rows = simulated(rota_command, deploy, "--compare")["compare"]
     assert all(set(row["loads"].values()) == {3} for row in rows)
 
 
-def test_the_solver_is_in_the_title(rota: Run) -> None:
-    _, out, _ = rota("simulate", CRASH, "--solver", "kafka")
+def test_the_solver_is_in_the_title(rota_command: RotaCommand) -> None:
+    _, out, _ = rota_command("simulate", CRASH, "--solver", "kafka")
     assert "cooperative protocol, solver kafka: 12 partitions" in out
-    _, out, _ = rota("simulate", CRASH, "--solver", "kafka", "--strategy", "range")
+    _, out, _ = rota_command("simulate", CRASH, "--solver", "kafka", "--strategy", "range")
     assert "solver" not in out
 
 
-def test_notes_of_a_comparison_name_their_policies(rota: Run, tmp_path: Path) -> None:
+def test_notes_of_a_comparison_name_their_policies(
+    rota_command: RotaCommand, tmp_path: Path
+) -> None:
     path = tmp_path / "surge.toml"
     path.write_text(
         f"{EVENTFUL}[[events]]\nat = '10m'\ndeploy = 'solo'\nsurge = true\n"
         "[[events]]\nat = '20m'\njoin = 'm-1'\n"
     )
-    _, out, _ = rota("simulate", str(path), "--compare", "--all")
+    _, out, _ = rota_command("simulate", str(path), "--compare", "--all")
     notes = [line for line in out.splitlines() if line.startswith("note: ")]
     assert notes[0] == "note: at 0:20:00: m-1 runs already, so it is not started"
     fenced = notes[1:]
@@ -302,16 +293,15 @@ def test_notes_of_a_comparison_name_their_policies(rota: Run, tmp_path: Path) ->
     assert all("solo raised Fenced" in note for note in fenced)
     assert len(fenced) < 5  # the scenario's own and the static ones; some are equal
     assert any(", sticky + static: at " in note for note in fenced)
-    rows = simulated(rota, str(path), "--compare")["compare"]
+    rows = simulated(rota_command, str(path), "--compare")["compare"]
     assert [len(row["notes"]) for row in rows] == [2, 1, 2, 1, 2, 1, 2, 1, 2]
 
 
-def test_standard_input_is_read(rota: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(Path(CRASH).read_text()))
-    _, out, _ = rota("simulate", "-")
+def test_standard_input_is_read(rota_command: RotaCommand) -> None:
+    _, out, _ = rota_command("simulate", "-", stdin=Path(CRASH).read_bytes())
     assert out.startswith("standard input: cooperative-sticky")
-    monkeypatch.setattr("sys.stdin", io.StringIO("x = 1"))
-    assert rota("simulate", "-")[2].startswith("rota: standard input, line 1: x: unknown key")
+    _, _, err = rota_command("simulate", "-", stdin=b"x = 1")
+    assert err.startswith("rota: standard input, line 1: x: unknown key")
 
 
 @pytest.mark.parametrize(
@@ -330,52 +320,54 @@ def test_standard_input_is_read(rota: Run, monkeypatch: pytest.MonkeyPatch) -> N
         ((CRASH, "--static", "--dynamic"), 2, "not allowed with argument"),
     ],
 )
-def test_wrong_flags(rota: Run, flags: tuple[str, ...], code: int, said: str) -> None:
-    found, out, err = rota("simulate", *flags)
+def test_wrong_flags(
+    rota_command: RotaCommand, flags: tuple[str, ...], code: int, said: str
+) -> None:
+    found, out, err = rota_command("simulate", *flags)
     assert (found, out) == (code, "")
     assert said in err
     assert "Traceback" not in err
 
 
-def test_a_mistake_in_the_file_is_one_line(rota: Run, tmp_path: Path) -> None:
+def test_a_mistake_in_the_file_is_one_line(rota_command: RotaCommand, tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text('duration = "1m"\n[topics]\nt = 1\n[[members]]\nname = "m"\njoin = "1m"\n')
-    code, out, err = rota("simulate", str(path))
+    code, out, err = rota_command("simulate", str(path))
     assert (code, out) == (4, "")
     assert err == (f"rota: {path}, line 6: members[0].join: unknown key: did you mean 'joins'?\n")
     path.write_text(path.read_text().replace('join = "1m"', 'pattern = "a{99999999999}"'))
-    code, out, err = rota("simulate", str(path))
+    code, out, err = rota_command("simulate", str(path))
     assert (code, out) == (4, "")
     assert err.startswith(f"rota: {path}, line 6: members[0].pattern: 'a{{99999999999}}' is not a")
     path.write_bytes(b"\xff\xfe")
-    assert "not a text file" in rota("simulate", str(path))[2]
+    assert "not a text file" in rota_command("simulate", str(path))[2]
 
 
-def test_interrupted(rota: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted(rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> bool:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("rota.sim.world.World.run_until", interrupted)
-    assert rota("simulate", CRASH) == (130, "", "rota: interrupted\n")
+    assert rota_command("simulate", CRASH) == (130, "", "rota: interrupted\n")
 
 
-def test_help_shows_examples_and_exit_codes(rota: Run) -> None:
-    code, out, _ = rota("simulate", "--help")
+def test_help_shows_examples_and_exit_codes(rota_command: RotaCommand) -> None:
+    code, out, _ = rota_command("simulate", "--help")
     assert code == 0
     assert "examples:" in out
     assert "is exceeded (--max-stopped)" in out
 
 
 def test_progress_is_shown_where_somebody_looks(
-    rota: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    assert rota("simulate", CRASH, "--json")[2] == ""  # not for a moment's work
+    assert rota_command("simulate", CRASH, "--json")[2] == ""  # not for a moment's work
     monkeypatch.setattr("rota.cli.play.PATIENCE", 0.0)
-    code, out, err = rota("simulate", CRASH, "--json")
+    code, out, err = rota_command("simulate", CRASH, "--json")
     assert code == 0
     assert "simulating" in err
     assert json.loads(out)["rebalances"] == 3
-    code, out, err = rota("simulate", CRASH, "--compare", "--json")
+    code, out, err = rota_command("simulate", CRASH, "--compare", "--json")
     assert "simulating" in err
     assert len(json.loads(out)["compare"]) == 9

@@ -45,6 +45,7 @@ from rota.wire.message import (
     write_response,
 )
 from tests.support.client import Talk, address, client, config, run, server, soon
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -529,15 +530,17 @@ def test_a_coordinator_has_a_connection_of_its_own(broker: Broker) -> None:
 
 def test_who_gives_up_does_not_keep_the_others_from_the_connection() -> None:
     async def main() -> None:
-        script = Script()
-        go = asyncio.Event()
+        asked, go = asyncio.Event(), asyncio.Event()
 
-        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await go.wait()
-            await script(reader, writer)
+        class Slow(Script):
+            async def pause(self, api: Api) -> None:
+                asked.set()
+                await go.wait()
 
-        async with server(slow) as at, client(at) as one:
+        script = Slow()
+        async with server(script) as at, client(at) as one:
             patient = asyncio.ensure_future(one.connect(deadline=soon()))
+            await asked.wait()  # else the hasty one may give up before there is a connection
             hasty = asyncio.ensure_future(one.connect(deadline=soon(0.01)))
             cancelled = asyncio.ensure_future(one.connect(deadline=soon()))
             await asyncio.sleep(0)
@@ -660,10 +663,8 @@ def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> No
         warnings.simplefilter("error")
         run(main())
         gc.collect()
-    end = time.monotonic() + 20
-    while files() > before and time.monotonic() < end:
-        time.sleep(0.01)  # the broker, in this process, closes its own ends
-    assert files() <= before
+    # the broker, in this process, closes its own ends
+    until("all files are closed", lambda: files() <= before, files)
 
 
 def test_a_peer_that_is_closed_opens_nothing() -> None:

@@ -159,8 +159,8 @@ def test_what_cannot_be_reached_is_said_once_by_each_who_needs_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     at = f"127.0.0.1:{free_ports(1)[0]}"
-    settings = {"bootstrap.servers": at, "group.id": "readers", "default.api.timeout.ms": 3000}
-    with rota.BlockingConsumer({**settings, "request.timeout.ms": 3000}) as consumer:
+    settings = {"bootstrap.servers": at, "group.id": "readers", "default.api.timeout.ms": 1000}
+    with rota.BlockingConsumer({**settings, "request.timeout.ms": 1000}) as consumer:
         consumer.subscribe("orders")
         with pytest.raises(Unreachable, match=f"{at}.*the connection is refused"):
             consumer.poll(10)

@@ -35,6 +35,7 @@ from rota.member.event import SetAssignment, Withhold
 from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import FetchOffsetsReply
 from rota.model.topic import TopicPartition
+from tests.support.waiting import until
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -67,20 +68,18 @@ def consumer(broker: Broker) -> Iterator[rota.BlockingConsumer]:
         yield one
 
 
-def until(consumer: rota.BlockingConsumer, condition: Callable[[], bool]) -> None:
-    """Polls until something is true; a minute is enough for anything here."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        consumer.poll(0.05)
+def poll_until(consumer: rota.BlockingConsumer, condition: Callable[[], bool]) -> None:
+    """Polls until something is true."""
+    until("so by polling", condition, meanwhile=partial(consumer.poll, 0.05))
 
 
 def values(consumer: rota.BlockingConsumer, count: int) -> list[bytes]:
     found: list[bytes] = []
-    end = time.monotonic() + 60
-    while len(found) < count:
-        assert time.monotonic() < end
-        found += [record.value for record in consumer.poll(0.5)]
+
+    def poll() -> None:
+        found.extend(record.value for record in consumer.poll(0.5))
+
+    until(f"{count} records", lambda: len(found) >= count, lambda: found, meanwhile=poll)
     return found
 
 
@@ -122,9 +121,7 @@ def test_a_member_reads_what_is_there_and_what_comes(
 
 
 def iter_records(consumer: rota.BlockingConsumer) -> rota.Records:
-    end = time.monotonic() + 60
-    while not (found := consumer.poll(0.5)):
-        assert time.monotonic() < end
+    found: rota.Records = until("a record", partial(consumer.poll, 0.5), meanwhile=bool)
     return found
 
 
@@ -348,11 +345,16 @@ def test_a_seek_of_one_partition_leaves_the_others_behind_what_was_handed_out(
 
 def until_fetched(consumer: rota.BlockingConsumer, partitions: set[TopicPartition]) -> None:
     """Until one poll gives records of all of them; then back to the beginning."""
-    end = time.monotonic() + 60
-    while set(consumer.poll(0.5).by_partition) != partitions:
-        assert time.monotonic() < end
+
+    def again() -> None:
         consumer.seek_to_beginning()
         time.sleep(0.05)
+
+    until(
+        "records of all",
+        lambda: set(consumer.poll(0.5).by_partition) == partitions,
+        meanwhile=again,
+    )
     consumer.seek_to_beginning()
     assert all(consumer.position(each) == 0 for each in partitions)
 
@@ -588,7 +590,7 @@ def test_assigned_partitions_are_committed_automatically_too(broker: Broker) -> 
     with rota.BlockingConsumer(settings(broker, auto_commit_interval_ms=50)) as consumer:
         consumer.assign([T0])
         values(consumer, 3)
-        until(consumer, lambda: broker.committed("g").get(T0) == 3)
+        poll_until(consumer, lambda: broker.committed("g").get(T0) == 3)
         broker.produce("t", b"last", partition=0)
         values(consumer, 1)
     assert broker.committed("g")[T0] == 4
@@ -602,7 +604,7 @@ def test_a_listener_hears_of_what_comes_and_goes(
 ) -> None:
     diary = Diary()
     consumer.subscribe(["t"], listener=diary)
-    until(consumer, lambda: consumer.assignment == {T0, T1})
+    poll_until(consumer, lambda: consumer.assignment == {T0, T1})
     consumer.unsubscribe()
     assert diary.calls == [("assigned", (T0, T1)), ("revoked", (T0, T1))]
     assert consumer.assignment == frozenset()
@@ -639,10 +641,11 @@ def test_what_is_assigned_while_a_poll_ends_is_told_in_it(
     monkeypatch.setattr(Core, "_take_in_poll", slowly)
     diary = Diary()
     consumer.subscribe(["t"], listener=diary)
-    end = time.monotonic() + 60
-    while not (consumer.assignment or diary.calls):
-        assert time.monotonic() < end
-        consumer.poll(0)
+    until(
+        "it is assigned",
+        lambda: consumer.assignment or diary.calls,
+        meanwhile=partial(consumer.poll, 0),
+    )
     assert diary.calls == [("assigned", (T0, T1))]
     assert consumer.assignment == {T0, T1}
 
@@ -669,7 +672,7 @@ def test_nobody_polls_inside_a_listener(broker: Broker, consumer: rota.BlockingC
 
     consumer.subscribe(["t"], listener=Greedy())
     with pytest.raises(InputError, match="inside a poll already"):
-        until(consumer, lambda: False)
+        poll_until(consumer, lambda: False)
 
 
 def test_an_async_listener_is_for_the_asyncio_consumer(broker: Broker) -> None:
@@ -691,7 +694,7 @@ def test_an_async_listener_is_for_the_asyncio_consumer(broker: Broker) -> None:
     with rota.BlockingConsumer(settings(broker)) as blocking:
         blocking.subscribe(["t"], listener=Async())
         with pytest.raises(InputError, match=r"is async: only rota.Consumer"):
-            until(blocking, lambda: False)
+            poll_until(blocking, lambda: False)
 
 
 def test_interceptors_see_records_and_commits(broker: Broker) -> None:
@@ -729,7 +732,7 @@ def test_an_interceptor_may_take_all_records_away(broker: Broker) -> None:
 
     with rota.BlockingConsumer(settings(broker, interceptor_classes=[Closed()])) as consumer:
         consumer.assign([T0])
-        until(consumer, lambda: consumer.position(T0) == 3)
+        poll_until(consumer, lambda: consumer.position(T0) == 3)
         assert not consumer.poll(0)
 
 
@@ -738,7 +741,7 @@ def test_what_waits_for_the_next_poll_does_not_keep_a_commit_busy(
 ) -> None:
     """The new assignment of a rebalance waits while a commit is slow to be answered."""
     consumer.subscribe(["t"])
-    until(consumer, lambda: bool(consumer.assignment))
+    poll_until(consumer, lambda: bool(consumer.assignment))
     membership = consumer._core.membership
     assert membership is not None
     membership.driver.inbox.append(SetAssignment((T0, T1), 1))
@@ -838,10 +841,7 @@ def test_a_listener_may_unsubscribe_but_not_close(broker: Broker) -> None:
 
     with rota.BlockingConsumer(settings(broker)) as leaver:
         leaver.subscribe("t", listener=Leaving())
-        until_left = time.monotonic() + 60
-        while leaver.subscription:
-            assert time.monotonic() < until_left
-            leaver.poll(0.1)
+        poll_until(leaver, lambda: not leaver.subscription)
         assert leaver.assignment == frozenset()
         assert broker.group("g", members=0).state == "Empty"
 
@@ -859,18 +859,18 @@ def test_two_members_share_and_the_second_leaves(broker: Broker) -> None:
     with rota.BlockingConsumer(config) as first:
         diary = Diary()
         first.subscribe(["t"], listener=diary)
-        until(first, lambda: len(first.assignment) == 2)
+        poll_until(first, lambda: len(first.assignment) == 2)
         second = rota.BlockingConsumer(config)
         second.subscribe(["t"])
         thread = threading.Thread(
-            target=until, args=(second, lambda: len(second.assignment) == 1), daemon=True
+            target=poll_until, args=(second, lambda: len(second.assignment) == 1), daemon=True
         )
         thread.start()
-        until(first, lambda: len(first.assignment) == 1 and not thread.is_alive())
+        poll_until(first, lambda: len(first.assignment) == 1 and not thread.is_alive())
         assert first.assignment | second.assignment == {T0, T1}
         second_owned = tuple(second.assignment)
         second.close()
-        until(first, lambda: len(first.assignment) == 2)
+        poll_until(first, lambda: len(first.assignment) == 2)
     moved = second_owned
     assert diary.calls[:2] == [("assigned", (T0, T1)), ("revoked", moved)]
     assert diary.calls[-2:] == [("assigned", moved), ("revoked", (T0, T1))]
@@ -885,7 +885,7 @@ def test_what_a_loop_has_left_is_handed_out_before_a_rebalance(broker: Broker) -
         found = [next(iter(first)).value]
         second.subscribe("t")
         thread = threading.Thread(
-            target=until, args=(second, lambda: len(second.assignment) == 1), daemon=True
+            target=poll_until, args=(second, lambda: len(second.assignment) == 1), daemon=True
         )
         thread.start()
         while thread.is_alive() or len(first.assignment) != 1:
@@ -900,12 +900,12 @@ def test_group_metadata_and_a_rebalance_on_request(
 ) -> None:
     assert consumer.group_metadata.generation == -1
     consumer.subscribe(["t"])
-    until(consumer, lambda: bool(consumer.assignment))
+    poll_until(consumer, lambda: bool(consumer.assignment))
     before = consumer.group_metadata
     assert (before.group, before.generation) == ("g", 1)
     assert before.member_id
     consumer.enforce_rebalance("to see it")
-    until(consumer, lambda: consumer.group_metadata.generation == 2)
+    poll_until(consumer, lambda: consumer.group_metadata.generation == 2)
 
 
 # Ends
@@ -927,14 +927,16 @@ def test_wakeup_ends_a_poll(consumer: rota.BlockingConsumer) -> None:
 
 
 def test_ctrl_c_ends_a_poll_and_the_close_still_leaves_the_group(broker: Broker) -> None:
-    consumer = rota.BlockingConsumer(settings(broker))
-    consumer.subscribe(["t"])
-    until(consumer, lambda: bool(consumer.assignment))
-    threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,)).start()
-    with pytest.raises(KeyboardInterrupt):
-        consumer.poll(60)
-    consumer.close()
-    assert broker.group("g").state == "Empty"
+    with rota.BlockingConsumer(settings(broker)) as consumer:
+        consumer.subscribe(["t"])
+        poll_until(consumer, lambda: bool(consumer.assignment))
+        timer = threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(60)
+        timer.join()
+        consumer.close()
+        assert broker.group("g").state == "Empty"
 
 
 def test_a_closed_consumer_says_so(consumer: rota.BlockingConsumer) -> None:
@@ -997,15 +999,17 @@ def test_automatic_commits_go_on_while_a_loop_is_idle(broker: Broker) -> None:
         consumer.subscribe("t")
 
         def watch() -> None:
-            end = time.monotonic() + 60
-            while broker.committed("g").get(T0) != 5 and time.monotonic() < end:
-                time.sleep(0.02)
-            done.set()
-            consumer.wakeup()
+            try:
+                until("5 are committed", lambda: broker.committed("g").get(T0) == 5)
+                done.set()
+            finally:
+                consumer.wakeup()
 
-        threading.Thread(target=watch, daemon=True).start()
+        watching = threading.Thread(target=watch)
+        watching.start()
         with pytest.raises(Interrupted):
             deque(consumer, maxlen=0)
+        watching.join()
         assert done.is_set()
         assert broker.committed("g")[T0] == 5
 
@@ -1104,7 +1108,7 @@ def test_columns_after_a_loop_that_was_left_survive_a_rebalance(broker: Broker) 
         found = [(first_record.partition, first_record.offset)]
         second.subscribe("t")
         thread = threading.Thread(
-            target=until, args=(second, lambda: len(second.assignment) == 1), daemon=True
+            target=poll_until, args=(second, lambda: len(second.assignment) == 1), daemon=True
         )
         thread.start()
         while thread.is_alive() or len(first.assignment) != 1:
@@ -1147,7 +1151,7 @@ def test_what_the_member_says_in_the_last_moment_is_heard_before_records_are_tak
     """It withholds a partition after the poll has attended to it, and before it takes."""
     with rota.BlockingConsumer(settings(broker)) as consumer:
         consumer.subscribe("t")
-        until(consumer, lambda: bool(consumer.assignment))
+        poll_until(consumer, lambda: bool(consumer.assignment))
         core = consumer._core
         assert core.membership is not None
         inbox = core.membership.driver.inbox
@@ -1169,7 +1173,7 @@ def test_what_the_member_says_in_the_last_moment_is_heard_before_records_are_tak
 def test_an_empty_poll_counts_and_no_poll_at_all_does_not(broker: Broker) -> None:
     with rota.BlockingConsumer(settings(broker, max_poll_interval_ms=700)) as consumer:
         consumer.subscribe("t")
-        until(consumer, lambda: bool(consumer.assignment))
+        poll_until(consumer, lambda: bool(consumer.assignment))
         end = time.monotonic() + 1.5
         while time.monotonic() < end:
             consumer.poll(0.1)

@@ -44,6 +44,7 @@ from rota.model.request import FetchOffsets, Request
 from rota.model.topic import Cluster, TopicPartition
 from rota.wire.message import Message
 from tests.support.consumer_driver import Application
+from tests.support.waiting import pause, until
 
 QUICK = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 100}
 P0 = TopicPartition("t", 0)
@@ -126,7 +127,7 @@ def test_its_thread_has_a_name_and_ends_with_it(broker: Broker) -> None:
         app.close()
         assert not thread.is_alive()
         app.driver.stop()  # twice does no harm
-    wait_for(lambda: sockets() == before)
+    until("its sockets are closed", lambda: sockets() == before)
 
 
 def test_what_was_never_started_need_not_be_stopped(broker: Broker) -> None:
@@ -135,7 +136,7 @@ def test_what_was_never_started_need_not_be_stopped(broker: Broker) -> None:
     app.driver.tell(PollEnded())
     app.driver.stop()
     assert not app.driver.is_started
-    assert "rota-g" not in [one.name for one in threading.enumerate()]
+    assert "rota-g" not in thread_names()
 
 
 def test_after_its_end_it_says_so(broker: Broker) -> None:
@@ -148,19 +149,48 @@ def test_after_its_end_it_says_so(broker: Broker) -> None:
 # Heartbeats
 
 
-def test_heartbeats_go_on_while_the_application_is_busy(broker: Broker) -> None:
-    with application(broker, session_timeout=1_000, heartbeat_interval=50) as app:
+def sessions_pass(
+    broker: Broker, caplog: pytest.LogCaptureFixture, work: Callable[[], object] = bool
+) -> None:
+    """Puts the broker's clock forward by five halves of a session, with a heartbeat in each."""
+
+    def count() -> int:
+        return sum(": HeartbeatReply(" in each.getMessage() for each in caplog.records)
+
+    def has_more(before: int) -> bool:
+        return count() > before
+
+    def work_on() -> None:
+        work()
+        pause()
+
+    broker.clock.freeze()
+    for _ in range(5):
+        # the first of two may have been on its way already
+        until("two heartbeats", partial(has_more, count() + 1), count, meanwhile=work_on)
+        broker.clock.advance(0.5)
+    broker.clock.resume()
+
+
+def test_heartbeats_go_on_while_the_application_is_busy(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "rota.consumer")
+    with application(broker, session_timeout=1_000, heartbeat_interval=20) as app:
         app.join()
-        time.sleep(2.5)  # the application's work, longer than two sessions
+        sessions_pass(broker, caplog)  # the application's work
         assert [one.id for one in broker.group("g").members] == [app.member_id]
         assert (app.state, app.generation) == (State.STABLE, 1)
         assert app.commit_and_wait(SEVEN) is None
 
 
-def test_they_go_on_inside_a_listener_that_blocks(broker: Broker) -> None:
-    with application(broker, session_timeout=1_000, heartbeat_interval=50) as app:
+def test_they_go_on_inside_a_listener_that_blocks(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "rota.consumer")
+    with application(broker, session_timeout=1_000, heartbeat_interval=20) as app:
         app.subscribe()
-        app.listener = lambda _: time.sleep(2.5)
+        app.listener = lambda _: sessions_pass(broker, caplog)
         app.poll(lambda: app.is_settled)
         assert app.generation == 1
         assert [one.id for one in broker.group("g").members] == [app.member_id]
@@ -377,7 +407,7 @@ def test_a_question_does_not_wait_for_the_join_of_others(broker: Broker) -> None
         app.join()
         other.subscribe()
         other.driver.tell(PollBegan())
-        wait_for(lambda: broker.groups["g"] == "PreparingRebalance")
+        until("they join", lambda: broker.groups["g"] == "PreparingRebalance")
         assert committed(other, timeout=5).offsets == {P0: None}
         assert (other.state, broker.groups["g"]) == (State.JOINING, "PreparingRebalance")
 
@@ -397,12 +427,12 @@ def test_a_member_that_closes_does_not_wait_for_the_join_of_others(broker: Broke
         app.join()
         other.subscribe()
         other.driver.tell(PollBegan())
-        wait_for(lambda: broker.groups["g"] == "PreparingRebalance")
-        wait_for(lambda: len(broker.group("g").members) == 2)
+        until("they join", lambda: broker.groups["g"] == "PreparingRebalance")
+        until("two are in", lambda: len(broker.group("g").members) == 2)
         begun = time.monotonic()
         other.close(wait=20_000)
         assert time.monotonic() - begun < 10, "half of what it may take, and far more than it needs"
-        wait_for(lambda: [one.id for one in broker.group("g").members] == [app.member_id])
+        until("one is in", lambda: [one.id for one in broker.group("g").members] == [app.member_id])
 
 
 # What will not pass
@@ -503,7 +533,7 @@ def test_it_can_be_stopped_whatever_hangs(broker: Broker) -> None:
         app.driver.stop(0.2)
         assert time.monotonic() - before < 5
         free.set()
-        wait_for(lambda: "rota-g" not in [one.name for one in threading.enumerate()])
+        until("its thread has ended", lambda: "rota-g" not in thread_names())
 
 
 # A strategy at work
@@ -528,23 +558,23 @@ class Stuck(Assignor):
         return resolve_all("range")[0].assign(cluster, group)
 
 
-def test_heartbeats_and_polls_go_on_while_a_strategy_is_at_work(broker: Broker) -> None:
+def test_heartbeats_and_polls_go_on_while_a_strategy_is_at_work(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "rota.consumer")
     strategy = Stuck()
     with application(
-        broker, strategies=(strategy,), session_timeout=1_000, heartbeat_interval=50
+        broker, strategies=(strategy,), session_timeout=1_000, heartbeat_interval=20
     ) as app:
         app.subscribe()
         app.poll(strategy.begun.is_set)
-        before = time.monotonic()
-        while time.monotonic() < before + 2.5:  # more than two sessions
-            app.poll(lambda: True)
-            time.sleep(0.05)
+        sessions_pass(broker, caplog, lambda: app.poll(lambda: True))
         assert (app.state, app.generation) == (State.SYNCING, 1)
         assert [one.id for one in broker.group("g").members] == [app.member_id]
         strategy.free.set()
         app.poll(lambda: app.is_settled)
         assert app.generation == 1
-        wait_for(nobody_assigns)
+        until("nobody assigns", nobody_assigns)
 
 
 def test_closing_does_not_wait_for_a_strategy(broker: Broker) -> None:
@@ -555,7 +585,7 @@ def test_closing_does_not_wait_for_a_strategy(broker: Broker) -> None:
         app.close(wait=60_000)
         assert not broker.group("g").members
         strategy.free.set()
-        wait_for(nobody_assigns)
+        until("nobody assigns", nobody_assigns)
         assert not app.raised
 
 
@@ -569,7 +599,7 @@ def test_what_a_strategy_made_for_a_generation_that_is_over_is_dropped(broker: B
         strategy.free.set()
         app.poll(lambda: app.is_settled)
         assert strategy.runs == 2
-        wait_for(nobody_assigns)
+        until("nobody assigns", nobody_assigns)
 
 
 def test_a_strategy_that_takes_longer_than_a_rebalance_may_is_named(broker: Broker) -> None:
@@ -581,9 +611,9 @@ def test_a_strategy_that_takes_longer_than_a_rebalance_may_is_named(broker: Brok
         assert isinstance(error, StrategyFailed)
         assert re.search(r"strategy 'stuck' has made no assignment for 0\.\d s", str(error))
         assert "max.poll.interval.ms = 300" in str(error)
-        wait_for(lambda: not broker.group("g").members)
+        until("it has left", lambda: not broker.group("g").members)
         strategy.free.set()
-        wait_for(nobody_assigns)
+        until("nobody assigns", nobody_assigns)
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt(), MemoryError()])
@@ -596,11 +626,15 @@ def test_whatever_a_strategy_raises_is_told(broker: Broker, problem: BaseExcepti
         (error,) = app.raised
         assert isinstance(error, StrategyFailed)
         assert error.__cause__ is problem
-        wait_for(nobody_assigns)
+        until("nobody assigns", nobody_assigns)
 
 
 def nobody_assigns() -> bool:
-    return "rota-g-assign" not in [one.name for one in threading.enumerate()]
+    return "rota-g-assign" not in thread_names()
+
+
+def thread_names() -> list[str]:
+    return [one.name for one in threading.enumerate()]
 
 
 # What goes wrong inside
@@ -698,10 +732,3 @@ def sockets() -> int:
         with contextlib.suppress(OSError):
             found += str(each.readlink()).startswith(("socket:", "anon_inode:"))
     return found
-
-
-def wait_for(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.005)

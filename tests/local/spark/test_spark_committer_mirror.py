@@ -217,12 +217,12 @@ def test_an_error_that_nobody_thought_of_is_logged_and_survived(
 def test_a_commit_that_is_carried_out_late_does_not_stay(
     broker: rota.Broker, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "DOUBT", 3.0)
+    monkeypatch.setattr(mirror, "DOUBT", 1.8)
     quick = {"default.api.timeout.ms": 400, "request.timeout.ms": 200}
     with opened(**quick) as kept:
         kept.aim(at(40))
         assert kept.flush(10)
-        broker.delay("OffsetCommit", 1.0, times=1)
+        broker.delay("OffsetCommit", 0.6, times=1)
         kept.aim(at(50))
         until("the late one is heard of", lambda: kept.pending == at(50))
         kept.aim(at(40), anew=True)

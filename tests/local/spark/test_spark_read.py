@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from tests.support.spark_topic import (
     part_of,
     rows,
 )
+from tests.support.waiting import until
 
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
@@ -52,11 +52,11 @@ def fill(broker: rota.Broker, partition: int, count: int, *, size: int = 5, each
 
 def has_clients(broker: rota.Broker, count: int) -> bool:
     """Has the broker so many connections, as soon as it has seen who left?"""
-    until = time.monotonic() + 5
-    while (found := broker._run(lambda node: len(node.clients))) != count:
-        if time.monotonic() > until:
-            pytest.fail(f"{found} connections, not {count}")
-        time.sleep(0.005)
+
+    def found() -> int:
+        return broker._run(lambda node: len(node.clients))
+
+    until(f"{count} connections", lambda: found() == count, found)
     return True
 
 

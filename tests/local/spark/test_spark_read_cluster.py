@@ -25,6 +25,7 @@ from tests.support.spark_topic import T0, close_kept, data, offsets, options_of
 WHOLE = [(0, at) for at in range(10)]
 LOG = data(0, 10)
 RACK: dict[str, object] = {"kafka.client.rack": "here"}
+OFTEN: dict[str, object] = {"kafka.retry.backoff.max.ms": 20}
 SOON: dict[str, object] = {"kafkaConsumer.pollTimeoutMs": 500}
 
 
@@ -109,13 +110,13 @@ def test_nothing_though_there_should_be_something() -> None:
         return fetched() if before < 9 else fetched(LOG)
 
     with cluster(answer, extent=(0, 8, 10)) as found:  # up to 8 in remote storage
-        assert offsets(found.servers, (T0, 0, 10)) == WHOLE
+        assert offsets(found.servers, (T0, 0, 10), given=OFTEN) == WHOLE
 
     def behind(node: int, request: Message, before: int) -> Fetched:
         return fetched(end=0) if before < 9 else fetched(LOG)
 
     with cluster(behind) as found:
-        assert offsets(found.servers, (T0, 0, 10)) == WHOLE
+        assert offsets(found.servers, (T0, 0, 10), given=OFTEN) == WHOLE
 
 
 def test_nothing_and_nothing_is_to_be_expected() -> None:

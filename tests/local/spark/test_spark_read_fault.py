@@ -271,7 +271,7 @@ def test_a_topic_or_a_partition_that_is_gone(broker: rota.Broker) -> None:
     broker.produce("u", "kept")
     broker.delete_topic("t")
     other = TopicPartition("u", 0)
-    patient: dict[str, object] = {"kafkaConsumer.pollTimeoutMs": 2_000}  # half of it is enough
+    patient: dict[str, object] = {"kafkaConsumer.pollTimeoutMs": 1_000}  # half of it is enough
     with pytest.raises(DataLost, match="t-0 from offset 0 to 10: it is gone"):
         offsets(broker.bootstrap_servers, (T0, 0, 10), (other, 0, 1), given=patient)
     given = GO_ON | patient

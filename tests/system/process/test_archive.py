@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import rota
+from tests.support.command import run_python
 
 SCRIPT = """
 import rota
@@ -22,11 +21,5 @@ print(schema.load("ConsumerGroupDescribeRequest").key, schema.load("FetchRequest
 def test_what_executors_need_is_found_in_an_archive(tmp_path: Path) -> None:
     here = Path(rota.__file__).parent
     archive = shutil.make_archive(str(tmp_path / "rota"), "zip", here.parent, here.name)
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env={"PYTHONPATH": archive},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "69 1\n"), done.stderr
+    done = run_python(SCRIPT, env={"PYTHONPATH": archive})
+    assert (done.code, done.out) == (0, "69 1\n"), done.err

@@ -6,11 +6,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,66 +14,32 @@ import trustme
 import rota
 from rota.wire.api import Api
 from rota.wire.message import MetadataRequest
-from tests.support.echo_server import is_closed
-from tests.support.paths import ROOT
+from tests.support.command import ROTA, RunningCommand, environment, run_rota
+from tests.support.echo_server import allow_files, is_closed
 from tests.support.raw_client import RawClient
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
-COMMAND = [sys.executable, "-m", "rota", "broker"]
+BROKER = (*ROTA, "broker")
 
 
-class Running:
-    """The command, and what it has said."""
+class BrokerCommand(RunningCommand):
+    """``rota broker`` on any port, ready."""
 
-    def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT,
-        )
-        assert self.process.stdout is not None
-        alarm = threading.Timer(60, self.process.kill)
-        alarm.start()
-        self.ready = self.process.stdout.readline()
-        alarm.cancel()
+    def __init__(self, *arguments: str, **changes: str) -> None:
+        super().__init__(*BROKER, "--port", "0", *arguments, env=environment(**changes))
+        self.ready = self.read_line()
 
     @property
     def address(self) -> str:
         return self.ready.removeprefix("ready: ").partition(",")[0]
 
-    def end(self, how: int = signal.SIGTERM) -> tuple[int, str]:
-        """Its exit code and what it wrote to its log."""
-        self.process.send_signal(how)
-        _, log = self.process.communicate(timeout=60)
-        return self.process.returncode, log
-
-
-@contextmanager
-def running(*arguments: str) -> Iterator[Running]:
-    one = Running("--port", "0", *arguments)
-    try:
-        yield one
-    finally:
-        one.process.kill()
-        one.process.communicate()
-
 
 def refused(*arguments: str) -> tuple[int, str]:
     """The exit code and the line of a command that does not get ready."""
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=ENVIRONMENT,
-        check=False,
-    )
-    assert done.stdout == ""
-    lines = done.stderr.splitlines()
+    done = run_rota("broker", *arguments)
+    assert done.out == ""
+    lines = done.err.splitlines()
     assert lines
-    return done.returncode, lines[-1] if done.returncode == 2 else "\n".join(lines)
+    return done.code, lines[-1] if done.code == 2 else "\n".join(lines)
 
 
 def names(address: str) -> set[str]:
@@ -91,28 +52,27 @@ def names(address: str) -> set[str]:
 def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, how: int, code: int) -> None:
     with rota.Broker(tmp_path) as broker:
         broker.create_topic("kept")
-    with running("--data-dir", str(tmp_path)) as command:
+    with BrokerCommand("--data-dir", str(tmp_path)) as command:
         assert command.ready == f"ready: {command.address}, topics in {tmp_path}\n"
         assert names(command.address) == {"kept"}
-        ended, log = command.end(how)
-    assert ended == code
-    assert log == ("rota: interrupted\n" if code else "")
+        ended = command.end(how)
+    assert ended.code == code
+    assert ended.err == ("rota: interrupted\n" if code else "")
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-def test_without_a_folder_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ENVIRONMENT, "TMPDIR", str(tmp_path))
-    with running() as command:
+def test_without_a_folder_nothing_is_left(tmp_path: Path) -> None:
+    with BrokerCommand(TMPDIR=str(tmp_path)) as command:
         (folder,) = tmp_path.iterdir()
         assert command.ready.endswith(f", topics in {folder}, a temporary folder\n")
-        assert command.end()[0] == 0
+        assert command.end().code == 0
     assert not list(tmp_path.iterdir())
 
 
 def test_a_killed_one_leaves_its_folder_to_the_next(tmp_path: Path) -> None:
-    with running("--data-dir", str(tmp_path)) as command:
+    with BrokerCommand("--data-dir", str(tmp_path)) as command:
         command.end(signal.SIGKILL)
-    with running("--data-dir", str(tmp_path)) as command:
+    with BrokerCommand("--data-dir", str(tmp_path)) as command:
         assert names(command.address) == set()
 
 
@@ -123,7 +83,7 @@ def test_settings_users_and_tls(tmp_path: Path) -> None:
     )
     (tmp_path / "users").write_text("# who\nann:one:two\n\nbob:x\n")
     (tmp_path / "server.properties").write_text("num.partitions=3\nnum.io.threads=8\n")
-    with running(
+    with BrokerCommand(
         *("--host", "localhost", "--advertise", "broker.example:1"),
         *("--config-file", str(tmp_path / "server.properties"), "--config", "num.partitions=4"),
         *("--users-file", str(tmp_path / "users"), "--user", "carl:y"),
@@ -131,12 +91,22 @@ def test_settings_users_and_tls(tmp_path: Path) -> None:
     ) as command:
         assert command.address == "broker.example:1"
         assert re.search(r", listening at localhost:\d+, SASL_SSL, topics in ", command.ready)
-        _, log = command.end()
+        log = command.end().err
     assert "server.properties: without effect here: num.io.threads" in log
     assert "INFO cluster" in log  # -v
 
 
 # What is wrong
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    code, line = refused("--port", "0", "--data-dir", str(tmp_path))
+    assert (code, line) == (
+        3,
+        f"rota: the folder {tmp_path} cannot be written: Permission denied",
+    )
 
 
 def test_a_taken_port() -> None:
@@ -190,8 +160,8 @@ def test_a_wrong_file_of_settings_is_named(tmp_path: Path) -> None:
 
 
 def test_settings_without_effect_are_named_alike() -> None:
-    with running("--config", "num.io.threads=8") as command:
-        _, log = command.end()
+    with BrokerCommand("--config", "num.io.threads=8") as command:
+        log = command.end().err
     assert log == "rota: --config: without effect here: num.io.threads\n"
 
 
@@ -202,8 +172,8 @@ def test_a_password_is_not_told(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_many_files_may_be_open(tmp_path: Path) -> None:
-    with running() as command:
-        limits = Path(f"/proc/{command.process.pid}/limits")
+    with BrokerCommand() as command:
+        limits = Path(f"/proc/{command.process_id}/limits")
         if not limits.exists():
             pytest.skip("this system does not tell")
         (line,) = [one for one in limits.read_text().splitlines() if "open files" in one]
@@ -212,9 +182,34 @@ def test_many_files_may_be_open(tmp_path: Path) -> None:
 
 
 def test_a_signal_while_a_client_waits(tmp_path: Path) -> None:
-    with running() as command:
+    with BrokerCommand() as command:
         host, _, port = command.address.partition(":")
         with socket.create_connection((host, int(port)), 10) as client:
             client.sendall(b"\0\0\0\x40half a request")
-            assert command.end()[0] == 0
+            assert command.end().code == 0
             assert is_closed(client)
+
+
+def resident(process: int) -> int:
+    """Bytes of memory that a process occupies."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell")
+def test_ten_thousand_idle_connections() -> None:
+    allow_files(10_500)
+    with BrokerCommand() as command:
+        names(command.address)
+        before = resident(command.process_id)
+        clients = [RawClient(command.address) for _ in range(10_000)]
+        for client in clients:
+            client.ask(Api.METADATA, 9, MetadataRequest(topics=None))
+        assert before < 100 << 20
+        assert resident(command.process_id) - before < 200 << 20
+        assert names(command.address) == set()
+        for client in clients:
+            client.close()
+        ended = command.end()
+        assert (ended.code, ended.err) == (0, "")

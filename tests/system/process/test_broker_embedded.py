@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +14,7 @@ from rota.wire.api import Api
 from rota.wire.message import (
     ProduceRequest,
 )
-from tests.support.paths import ROOT
+from tests.support.command import run_python
 from tests.support.raw_client import RawClient
 
 
@@ -33,23 +30,11 @@ def client(broker: Broker) -> Iterator[RawClient]:
         yield one
 
 
-def run_python(text: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    return subprocess.run(
-        [sys.executable, "-c", text],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=environment,
-        check=False,
-    )
-
-
 def test_a_forgotten_broker_does_not_keep_the_interpreter(tmp_path: Path) -> None:
     done = run_python(
         f"import rota; b = rota.Broker({str(tmp_path / 'data')!r}).start(); b.produce('t', 'x')"
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.code, done.err) == (0, "")
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
@@ -84,14 +69,14 @@ with rota.Broker(folder, int(port)) as broker:
 os.write(done[1], b"x")
 os.waitpid(child, 0)
 """)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.code, done.err) == (0, "")
 
 
 def test_importing_rota_does_not_load_the_broker() -> None:
     done = run_python(
         "import sys, rota; rota.TopicPartition; print([m for m in sys.modules if 'broker' in m])"
     )
-    assert done.stdout == "[]\n"
+    assert done.out == "[]\n"
 
 
 def produce(client: RawClient, value: bytes, *, acks: int = -1) -> None:

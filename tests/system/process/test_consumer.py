@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from rota.errors import (
     RotaError,
 )
 from rota.model.topic import TopicPartition
+from tests.support.command import run_command
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -91,14 +91,9 @@ while any(thread.name == "rota-g" for thread in threading.enumerate()):
 
 def test_a_forgotten_consumer_is_told_of_and_leaves_no_thread(broker: Broker) -> None:
     """In a process of its own, for its sockets are left to the collector, too."""
-    done = subprocess.run(
-        [sys.executable, "-W", "always", "-c", FORGETFUL, broker.bootstrap_servers],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert done.stdout == "<rota.BlockingConsumer of group 'g', 2 partitions>\n"
-    assert "ResourceWarning: unclosed consumer of group 'g', 2 partitions" in done.stderr
-    assert "of group 'g', 2 partitions was not closed: nothing more is committed" in done.stderr
-    assert "Traceback" not in done.stderr
+    command = (sys.executable, "-W", "always", "-c", FORGETFUL, broker.bootstrap_servers)
+    done = run_command(*command).checked()
+    assert done.out == "<rota.BlockingConsumer of group 'g', 2 partitions>\n"
+    assert "ResourceWarning: unclosed consumer of group 'g', 2 partitions" in done.err
+    assert "of group 'g', 2 partitions was not closed: nothing more is committed" in done.err
+    assert "Traceback" not in done.err

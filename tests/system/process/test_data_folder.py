@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from rota.errors import Unreachable
 from rota.storage.folder import LOCK, Lock
+from tests.support.command import RunningCommand, run_command, run_python
 
 
 def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:
@@ -20,9 +20,8 @@ def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:
         with pytest.raises(Unreachable, match=used):
             Lock(tmp_path / "data")
     script = "import sys, pathlib, rota.storage.folder as f; f.Lock(pathlib.Path(sys.argv[1]))"
-    command = [sys.executable, "-c", script, str(tmp_path / "data")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert f"in use by process {os.getpid()}" in done.stderr
+    done = run_python(script, tmp_path / "data")
+    assert f"in use by process {os.getpid()}" in done.err
     lock.release()
     lock.release()
     Lock(tmp_path / "data").release()
@@ -41,15 +40,13 @@ sys.stdin.read()
 @pytest.mark.skipif(sys.platform != "linux", reason="Java's locks are heeded on Linux only")
 def test_a_folder_that_a_kafka_has_is_in_use(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_bytes(b"")
-    command = [sys.executable, "-c", POSIX_LOCK, str(tmp_path / LOCK)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as kafka:
-        assert kafka.stdout is not None
-        assert kafka.stdout.readline() == b"held\n"
+    command = (sys.executable, "-c", POSIX_LOCK, tmp_path / LOCK)
+    with RunningCommand(*command) as kafka:
+        assert kafka.read_line() == "held\n"
         with pytest.raises(Unreachable, match="is in use by another process"):
             Lock(tmp_path)
-        kafka.communicate()
+        kafka.wait()
     lock = Lock(tmp_path)
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    assert b"BlockingIOError" in done.stderr
+    assert "BlockingIOError" in run_command(*command).err
     lock.release()
-    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    run_command(*command).checked()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from tests.support.command import environment, run_python
 
 DIGEST = """
 from rota.assignors import exact
@@ -17,10 +15,6 @@ for seed in range(40):
 
 def test_the_hash_seed_does_not_matter() -> None:
     def printed(hash_seed: str) -> str:
-        environment = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        run = [sys.executable, "-c", DIGEST]
-        return subprocess.run(
-            run, env=environment, check=True, capture_output=True, text=True
-        ).stdout
+        return run_python(DIGEST, env=environment(PYTHONHASHSEED=hash_seed)).checked().out
 
     assert printed("1") == printed("2") != ""

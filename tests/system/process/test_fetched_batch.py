@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from rota.client.answer import read
 from rota.client.batch import Batch
 from rota.client.fetch import Fetched
 from rota.model.topic import TopicPartition
+from tests.support.command import run_python
 
 SOURCE = TopicPartition("orders", 3)
 
@@ -48,5 +46,4 @@ def test_a_table_is_made_without_pandas() -> None:
     """Which pyarrow would load where there is one; that takes half a second."""
     pytest.importorskip("pyarrow")
     pytest.importorskip("pandas")
-    done = subprocess.run([sys.executable, "-c", ARROW], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False"]
+    assert run_python(ARROW).checked().out.split() == ["False"]

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import rota
-from rota.cli.main import main
 from rota.model.topic import Partitions
+from tests.support.command import ROTA, RunningCommand, run_python, run_rota
 from tests.support.live_group import WAITING, Seat, commit, seat
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -28,25 +21,6 @@ def broker() -> Iterator[rota.Broker]:
         running.create_topic("orders", 2)
         running.create_topic("payments", 1)
         yield running
-
-
-@pytest.fixture
-def groups(broker: rota.Broker, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = main(["groups", *arguments, "--bootstrap-servers", broker.bootstrap_servers])
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-        printed = capsys.readouterr()
-        return int(code), printed.out, printed.err
-
-    return run
-
-
-def read(run: Run, *arguments: str) -> Any:
-    code, out, err = run(*arguments, "--json")
-    assert (code, err) == (0, "")
-    return json.loads(out)
 
 
 def billing(broker: rota.Broker) -> list[str]:
@@ -81,11 +55,9 @@ def test_what_a_client_needs_is_named(tmp_path: Path) -> None:
         "print(sorted(m for m in sys.modules if m in {'asyncio', 'rota.wire.message'}))\n"
         "main(['groups', '--help'])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=os.environ
-    )
-    assert "needs kafka-python: pip install 'rota[consumer]'" in done.stderr
-    assert done.stdout.startswith("3\n[]\nusage: rota groups")
+    done = run_python(program)
+    assert "needs kafka-python: pip install 'rota[consumer]'" in done.err
+    assert done.out.startswith("3\n[]\nusage: rota groups")
 
 
 def test_a_plan_of_a_file_needs_no_network() -> None:
@@ -95,31 +67,24 @@ def test_a_plan_of_a_file_needs_no_network() -> None:
         "heavy = {'asyncio', 'kafka', 'ssl', 'rota.wire.message', 'rota.client.cluster'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stderr == "[]\n"
+    assert run_python(program).checked().err == "[]\n"
 
 
 def test_a_pipe_gets_no_colours(broker: rota.Broker) -> None:
     billing(broker)
     where = ("--bootstrap-servers", broker.bootstrap_servers)
-    command = [sys.executable, "-m", "rota", "groups", "describe", "billing", *where]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "\x1b" not in done.stdout
-    assert "second" in done.stdout
-    assert done.stderr == ""
+    done = run_rota("groups", "describe", "billing", *where).checked()
+    assert "\x1b" not in done.out
+    assert "second" in done.out
+    assert done.err == ""
 
 
 def test_control_c_ends_the_waiting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"127.0.0.1:{silent.getsockname()[1]}"
-        command = [sys.executable, "-m", "rota", "groups", "list", "--bootstrap-servers", where]
-        running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        connection, _ = silent.accept()
-        with connection:
-            connection.recv(1)  # it has asked, and waits
-            running.send_signal(signal.SIGINT)
-            _, err = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert err == "rota: interrupted\n"
+        with RunningCommand(*ROTA, "groups", "list", "--bootstrap-servers", where) as running:
+            connection, _ = silent.accept()
+            with connection:
+                connection.recv(1)  # it has asked, and waits
+                ended = running.end(signal.SIGINT)
+    assert ended == (130, "", "rota: interrupted\n")

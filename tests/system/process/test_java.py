@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.command import run_command
 
 pytest.importorskip("pyspark")
 
@@ -82,9 +83,7 @@ def test_the_launcher_leaves_out_what_some_javas_refuse(tmp_path: Path) -> None:
     echo.chmod(0o755)
     home = java.home(tmp_path / "home", echo, tmp_path / "complaints")
     words = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-D'x'=\"y\"", "Main"]
-    said = subprocess.run(
-        [home / "bin" / "java", *words], capture_output=True, text=True, check=True
-    )
-    assert said.stdout == "-cp|a b|-D'x'=\"y\"|Main|"
-    assert not said.stderr
+    said = run_command(home / "bin" / "java", *words).checked()
+    assert said.out == "-cp|a b|-D'x'=\"y\"|Main|"
+    assert not said.err
     assert (tmp_path / "complaints").read_text() == "complaint\n"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.command import run_command
 from tests.support.paths import ROOT
 
 pytest_plugins = ["pytester"]
@@ -117,13 +117,8 @@ def test_tests_without_the_fixture_do_not_load_the_broker(pytester: pytest.Pytes
 
 
 def test_the_fixture_is_listed_with_its_words(tmp_path: Path) -> None:
-    listed = subprocess.run(
-        [sys.executable, "-m", "pytest", "--fixtures", "--markers", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    ).stdout
+    pytest_words = (sys.executable, "-m", "pytest", "--fixtures", "--markers", tmp_path)
+    listed = run_command(*pytest_words, folder=tmp_path).out
     assert "@pytest.mark.kafka(config={...}" in listed
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests.support.command import run_python
 
 
 def test_importing_rota_loads_nothing_heavy() -> None:
@@ -11,5 +10,4 @@ def test_importing_rota_loads_nothing_heavy() -> None:
         "import sys, rota; heavy = {'numpy', 'rich', 'asyncio', 'kafka', 'aiokafka', "
         "'confluent_kafka', 'pyspark'}; print(sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert run_python(code).checked().out.strip() == "[]"

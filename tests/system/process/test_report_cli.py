@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rota.cli.main import main
+from tests.support.command import CommandResult, run_command, run_python
 
 pytest.importorskip("pyarrow")
 
 from tests.support.gold_tables import small
-
-Told = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Told:
-    """Runs ``rota report``: the exit code, and what it prints, however slow the machine is."""
-    monkeypatch.setattr("rota.cli.progress.SOON", 600.0)
-
-    def run(*words: object) -> tuple[int, str, str]:
-        try:
-            code = main(["report", *map(str, words)])
-        except SystemExit as usage:
-            code = int(usage.code or 0)
-        printed = capsys.readouterr()
-        return int(code), printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture
@@ -49,13 +28,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 ROTA = f"{shlex.quote(sys.executable)} -m rota report out"
 
 
-def _shell(words: str) -> subprocess.CompletedProcess[str]:
+def _shell(words: str) -> CommandResult:
     """What comes of a line in bash, run in the current folder; without the progress that is told
     of where the machine takes long.
     """
-    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=True)
-    done.stderr = re.sub(r"^\S.* \.\.\.\n", "", done.stderr, flags=re.MULTILINE)
-    return done
+    done = run_command("bash", "-c", words).checked()
+    return done._replace(err=re.sub(r"^\S.* \.\.\.\n", "", done.err, flags=re.MULTILINE))
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="these are lines of bash's")
@@ -77,7 +55,7 @@ def test_the_page_goes_into_what_a_shell_has_opened(here: Path, words: str, besi
     page = (here / "page.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert page.endswith("</html>\n")
-    printed = {"stdout": done.stdout, "stderr": done.stderr}
+    printed = {"stdout": done.out, "stderr": done.err}
     assert printed.pop(beside).startswith("orders-app: 28 rebalances in 6 h")
     assert list(printed.values()) == [""]
 
@@ -93,16 +71,15 @@ def test_a_page_is_added_to_what_a_shell_has_written_before(here: Path) -> None:
         ["</html>", "after"],
     )
     json_too = _shell(f"{ROTA} --json --out /dev/stdout > page.html")
-    assert json.loads(json_too.stderr)["page"] == "/dev/stdout"
+    assert json.loads(json_too.err)["page"] == "/dev/stdout"
 
 
 def test_a_disk_that_is_full_is_named_and_the_old_page_is_left(here: Path) -> None:
     small(here / "out")
     (here / "out" / "report.html").write_text("as it was")
     words = f"ulimit -f 20; exec {shlex.quote(sys.executable)} -m rota report out"
-    done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "rota: out/report.html: File too large\n"
+    done = run_command("sh", "-c", words)
+    assert done == (3, "", "rota: out/report.html: File too large\n")
     assert (here / "out" / "report.html").read_text() == "as it was"
     assert not list((here / "out").glob(".report*"))
 
@@ -119,12 +96,5 @@ def test_it_needs_arrow_alone(here: Path) -> None:
         "from rota.cli.main import main\n"
         "sys.exit(main(['report', 'out']))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("orders-app: 28 rebalances in 6 h")
+    done = run_python(script)
+    assert done.checked().out.startswith("orders-app: 28 rebalances in 6 h")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.support.command import run_python
 
 pytest.importorskip("pyspark")
 
@@ -24,7 +23,4 @@ def test_other_commands_load_no_spark(words: list[str]) -> None:
         "heavy = {'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_python(script).checked()

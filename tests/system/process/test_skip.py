@@ -5,15 +5,13 @@ another of the same seed.
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 
 from rota.sim.policy import Policy
 from rota.sim.scenario import read_scenario
 from rota.sim.script import Script
 from rota.sim.world import World
 from tests.pure.simulation.days import day
+from tests.support.command import environment, run_python
 
 
 def played(text: str, seed: int, *, skip: bool) -> World:
@@ -28,15 +26,9 @@ def digest(seed: int) -> str:
 
 
 def test_the_same_seed_gives_the_same_trace_whatever_the_hash_seed() -> None:
-    code = "from tests.pure.simulation.test_skip import digest; print(*map(digest, range(4)))"
+    code = "from tests.system.process.test_skip import digest; print(*map(digest, range(4)))"
     printed = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-        ).stdout
+        run_python(code, env=environment(PYTHONHASHSEED=seed)).checked().out
         for seed in ("0", "1", "31337")
     }
     assert printed == {" ".join(map(digest, range(4))) + "\n"}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.support.command import run_python
 
 pytest.importorskip("pyspark")
 
@@ -24,7 +23,4 @@ threading.Thread(target=query).start()
 
 
 def test_the_end_of_a_program_is_that_of_its_last_thread() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.splitlines() == ["the query has ended", "the last is committed"]
+    assert run_python(PROGRAM).checked().lines == ["the query has ended", "the last is committed"]

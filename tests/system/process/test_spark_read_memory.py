@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rota.formats.batch import Codec, Record, encode
+from tests.support.command import run_python
 from tests.support.spark_topic import NOW, broker_of
 
 STATUS = Path("/proc/self/status")
@@ -44,9 +43,7 @@ def test_large_batches_and_many_small_records(tmp_path: Path) -> None:
     large = [Record(at, NOW, None, bytes(1 << 20)) for at in range(64)]
     small = [Record(at, NOW, None, b"") for at in range(100_000)]
     with broker_of(tmp_path, repeated(large, 3), repeated(small, 10)) as broker:
-        ends = ["192", "1000000"]
-        command = [sys.executable, "-c", READER, broker.bootstrap_servers, *ends]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    count, peak = map(int, done.stdout.split())
+        done = run_python(READER, broker.bootstrap_servers, "192", "1000000").checked()
+    count, peak = map(int, done.out.split())
     assert count == 1_000_192
     assert peak < MOST

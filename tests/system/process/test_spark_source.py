@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from rota.errors import InputError
 from rota.spark.source import sized
+from tests.support.command import run_python
 
 SCRIPT = """
 import pickle, sys
@@ -26,14 +26,9 @@ def test_the_class_is_sent_with_what_it_knows(tmp_path: Path) -> None:
     assert len(sent) < 1_000
     file = tmp_path / "source"
     file.write_bytes(sent)
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(file)],
-        env={"PYTHONPATH": ":".join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout == "rota.spark Source 7 rota\n", done.stderr
+    path = ":".join(filter(None, sys.path))
+    done = run_python(SCRIPT, file, env={"PYTHONPATH": path})
+    assert done.out == "rota.spark Source 7 rota\n", done.err
 
 
 def test_a_stream_that_cannot_be_says_so_when_it_is_asked() -> None:

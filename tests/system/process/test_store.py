@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import signal
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from tests.support.command import run_python
 
 pytest.importorskip("pyspark")
 
@@ -29,10 +29,7 @@ def test_a_killed_run_holds_no_lock(tmp_path: Path) -> None:
         with store.begin(sys.argv[1]):
             os.kill(os.getpid(), signal.SIGKILL)
     """
-    subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-    )
+    done = run_python(textwrap.dedent(script), tmp_path)
+    assert done.code == -signal.SIGKILL, done.err
     publish(tmp_path)
     assert len(list((tmp_path / store.RUNS).iterdir())) == 1

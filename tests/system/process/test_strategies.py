@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests.support.command import environment, run_python
 
 HASH_SEED_SCRIPT = """
 import json, random, rota
@@ -25,13 +24,7 @@ for strategy in ("range", "roundrobin", "sticky", "cooperative-sticky"):
 
 def test_the_hash_seed_does_not_matter() -> None:
     printed = [
-        subprocess.run(
-            [sys.executable, "-c", HASH_SEED_SCRIPT],
-            env={"PYTHONHASHSEED": seed, "PATH": ""},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        run_python(HASH_SEED_SCRIPT, env=environment(PYTHONHASHSEED=seed)).checked().out
         for seed in ("0", "1", "4711")
     ]
     assert printed[0]
