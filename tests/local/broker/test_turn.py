@@ -16,6 +16,7 @@ from rota.wire.message import ApiVersionsRequest, FetchRequest
 from tests.support.raw_client import RawClient
 
 MIB = 1 << 20
+LARGE = bytes(400_000)
 
 
 def waiting(broker: rota.Broker, count: int, min_bytes: int) -> list[RawClient]:
