@@ -11,47 +11,12 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.broker.event import Command, Received, Send
 from rota.wire.api import Api
 from rota.wire.message import ApiVersionsRequest, FetchRequest
-from tests.support.node import ClientConnection, InMemoryNode, request_frame
 from tests.support.raw_client import RawClient
-from tests.support.requests import batch, fetch_request, produce_request
 
-T = ("t", 0)
 MIB = 1 << 20
 LARGE = bytes(400_000)
-
-
-@pytest.fixture
-def node() -> InMemoryNode:
-    node = InMemoryNode()
-    node.create_topic()
-    return node
-
-
-def polls(
-    node: InMemoryNode, count: int, *, min_bytes: int = 1, max_wait: int = 500
-) -> list[ClientConnection]:
-    """So many clients that wait for records from the beginning on."""
-    peers = [node.connect() for _ in range(count)]
-    for peer in peers:
-        peer.send(
-            fetch_request(node.topic_ids(), {T: 0}, min_bytes=min_bytes, max_wait=max_wait), 12
-        )
-        assert peer.waits
-    return peers
-
-
-def answered(commands: list[Command]) -> list[int]:
-    """Who was sent something."""
-    return [command.connection for command in commands if isinstance(command, Send)]
-
-
-def append(node: InMemoryNode, value: bytes) -> tuple[ClientConnection, list[Command]]:
-    producer = node.connect()
-    request = request_frame(produce_request(node.topic_ids(), {T: batch(value)}), 9, 1)
-    return producer, node.node.handle(Received(producer.id, request), node.now, node.room)
 
 
 def waiting(broker: rota.Broker, count: int, min_bytes: int) -> list[RawClient]:
