@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
-import subprocess
-import sys
-import time
 from pathlib import Path
+
+from tests.support.command import ROTA, RunningCommand
+from tests.support.waiting import until
 
 
 class BrokerProcess:
@@ -18,59 +17,52 @@ class BrokerProcess:
         self.port = port
         self._log = folder / "broker.log"
         self._command = [
-            *(sys.executable, "-m", "rota", "broker"),
+            *(*ROTA, "broker"),
             *("--data-dir", str(folder / "data"), "--port", str(port)),
             *options,
         ]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._running: RunningCommand | None = None
+
+    @property
+    def _started(self) -> RunningCommand:
+        assert self._running is not None, "start() comes first"
+        return self._running
 
     def start(self) -> None:
         """Starts it; it may not listen yet."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+        self._running = RunningCommand(*self._command, log=self._log)
 
     def wait_until_ready(self, seconds: float = 30) -> None:
         """Waits until it listens."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            assert self._process is not None
-            assert self._process.poll() is None, f"it has ended: {self.said()}"
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-            except OSError:
-                time.sleep(0.005)
-            else:
-                return
-        raise AssertionError(f"no answer within {seconds} seconds: {self.said()}")
+        until("it listens", self._listens, self.said, seconds=seconds)
+
+    def _listens(self) -> bool:
+        assert self._started.is_running, f"it has ended: {self.said()}"
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
 
     def kill(self) -> None:
         """As a crash: nothing is finished."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
+        self._started.kill()
 
     def pause(self) -> None:
         """It stands still, with all its connections open."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
+        self._started.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGCONT)
+        self._started.send_signal(signal.SIGCONT)
 
     def stop(self) -> int:
         """Asks it to end, and gives its exit code."""
-        assert self._process is not None
-        self._process.terminate()
-        return self._process.wait(30)
+        return self._started.end().code
 
     def end(self) -> None:
         """Whatever its state."""
-        if self._process is not None and self._process.poll() is None:
-            self.go_on()
-            self.kill()
+        if self._running is not None:
+            self._running.kill()
 
     def said(self) -> str:
         """The last of its words."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import email
 import os
-import subprocess
 import sys
 import tarfile
 import venv
@@ -18,6 +17,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import rota
+from tests.support.command import CommandResult, run_command
 from tests.support.paths import ROOT
 
 NAME = f"rota-{rota.__version__}"
@@ -28,13 +28,15 @@ PAGES = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "NOTICE", "M
 FOLDERS = {"src", "tests", "bench", "docs", "examples"}
 OWN = {"pyproject.toml", "PKG-INFO", ".gitignore"}
 """What hatchling puts into every sdist."""
+#: Seconds that a build, an installation or a demo may take.
+LONG = 1_800
 REFUSED = {".venv", "__pycache__", ".java", ".go", ".clients", ".hypothesis", "rota-demo", "dist"}
 
 
 def built(source: Path, out: Path, *kinds: str) -> None:
     """As ``make dist`` does, with the hatchling of this environment."""
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), *kinds]
-    subprocess.run([*command, str(source)], check=True, capture_output=True, text=True)
+    command = (sys.executable, "-m", "build", "--no-isolation", "--outdir", out, *kinds, source)
+    run_command(*command, seconds=LONG).checked()
 
 
 @pytest.fixture(scope="module")
@@ -120,25 +122,16 @@ class Empty:
         self.bin = folder / ("Scripts" if os.name == "nt" else "bin")
 
     def install(self, what: str) -> None:
-        pip = [str(self.bin / "python"), "-m", "pip", "install", "--quiet", what]
-        done = subprocess.run(pip, capture_output=True, text=True, check=False)
-        if "No matching distribution" in done.stderr or "ConnectionError" in done.stderr:
-            pytest.skip(f"no package index to install from: {done.stderr.splitlines()[-1]}")
-        assert done.returncode == 0, done.stderr
+        done = self.run("python", "-m", "pip", "install", "--quiet", what)
+        if "No matching distribution" in done.err or "ConnectionError" in done.err:
+            pytest.skip(f"no package index to install from: {done.err.splitlines()[-1]}")
+        done.checked()
 
-    def run(self, *command: str) -> str:
-        """What it prints, run away from the sources, which must not be found."""
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        done = subprocess.run(
-            [self.bin / command[0], *command[1:]],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self.folder,
-            env=environment,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def run(self, command: str, *arguments: str) -> CommandResult:
+        """Runs it away from the sources, which must not be found."""
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        program = self.bin / command
+        return run_command(program, *arguments, env=env, folder=self.folder, seconds=LONG)
 
 
 @pytest.fixture(scope="module")
@@ -149,26 +142,25 @@ def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Empty:
 
 
 def test_the_wheel_alone_tells_its_version(alone: Empty) -> None:
-    assert alone.run("rota", "--version") == f"rota {rota.__version__}\n"
+    assert alone.run("rota", "--version").checked().out == f"rota {rota.__version__}\n"
 
 
 def test_the_wheel_alone_plans(alone: Empty) -> None:
     case = str(ROOT / "examples" / "orders.json")
-    told = alone.run("rota", "plan", case, "--remove", "billing-2", "--compare")
+    told = alone.run("rota", "plan", case, "--remove", "billing-2", "--compare").checked().out
     assert "best here: cooperative-sticky: loads 7, 0 moved, 0 stopped\n" in told
 
 
 def test_the_wheel_alone_simulates(alone: Empty) -> None:
     told = alone.run("rota", "simulate", str(ROOT / "examples" / "crash.toml"), "--json")
-    assert told.startswith("{")
+    assert told.checked().out.startswith("{")
 
 
 def test_the_wheel_alone_says_what_a_command_lacks(alone: Empty) -> None:
-    line = [str(alone.bin / "rota"), "run", "--demo"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=alone.folder)
-    assert done.returncode == 3
-    assert done.stderr.count("\n") == 1
-    assert "pip install 'rota[spark]'" in done.stderr
+    done = alone.run("rota", "run", "--demo")
+    assert done.code == 3
+    assert done.err.count("\n") == 1
+    assert "pip install 'rota[spark]'" in done.err
 
 
 @pytest.mark.nightly
@@ -177,7 +169,7 @@ def test_the_wheel_with_spark_runs_the_demo(
 ) -> None:
     empty = Empty(tmp_path_factory.mktemp("spark"))
     empty.install(f"{wheel}[spark]")
-    told = empty.run("rota", "run", "--demo")
+    told = empty.run("rota", "run", "--demo").checked().out
     assert "DEMO" in told
     assert (empty.folder / "rota-demo" / "gold" / "advice").is_dir()
     assert (empty.folder / "rota-demo" / "report.html").is_file()
