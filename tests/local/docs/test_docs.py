@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.cli.main import main
+from tests.support.command import RotaCommand
 from tests.support.paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
@@ -82,26 +82,26 @@ def test_console_blocks_show_what_is_printed(
     command: str,
     shown: str,
     code: int | None,
-    capsys: pytest.CaptureFixture[str],
+    rota_command: RotaCommand,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
-    assert main(shlex.split(command)[1:]) == (code or 0)
-    printed = capsys.readouterr().out
-    assert [line.rstrip() for line in printed.strip("\n").splitlines()] == shown.splitlines()
+    ran = rota_command(*shlex.split(command)[1:])
+    assert ran.code == (code or 0)
+    assert [line.rstrip() for line in ran.out.strip("\n").splitlines()] == shown.splitlines()
 
 
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if page not in OFFLINE], ids=lambda page: page.name
 )
 def test_console_blocks_talk_to_a_broker(
-    page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    page: Path, rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
     with rota.Broker() as broker:
         for command, shown in commands(page):
-            main(shlex.split(command.replace(BROKER, broker.bootstrap_servers))[1:])
-            printed = capsys.readouterr().out.replace(broker.bootstrap_servers, BROKER)
+            words = shlex.split(command.replace(BROKER, broker.bootstrap_servers))[1:]
+            printed = rota_command(*words).out.replace(broker.bootstrap_servers, BROKER)
             assert [line.rstrip() for line in printed.splitlines()] == shown.splitlines(), command
 
 
@@ -110,10 +110,12 @@ def of_kind(kind: str) -> list[str]:
 
 
 @pytest.mark.parametrize("case", of_kind("json"))
-def test_a_json_block_is_a_case_that_can_be_planned(case: str, tmp_path: Path) -> None:
+def test_a_json_block_is_a_case_that_can_be_planned(
+    case: str, tmp_path: Path, rota_command: RotaCommand
+) -> None:
     file = tmp_path / "group.json"
     file.write_text(case)
-    assert main(["plan", str(file), "--max-moves", "0"]) == 0
+    rota_command("plan", file, "--max-moves", "0").checked()
 
 
 @pytest.mark.parametrize("text", of_kind("toml"))
@@ -134,7 +136,7 @@ def steps(page: Path) -> list[str]:
 
 
 def test_the_workflow_of_the_gate_passes_and_closes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, example in WORKFLOW.items():
         place = tmp_path / name
@@ -142,10 +144,12 @@ def test_the_workflow_of_the_gate_passes_and_closes(
         place.write_text((ROOT / "examples" / example).read_text())
     monkeypatch.chdir(tmp_path)
     found = steps(ROOT / "docs" / "how-to" / "ci-gate.md")
-    assert [main(shlex.split(step)[1:]) for step in found] == [0, 0, 0]
+    passed = [rota_command(*shlex.split(step)[1:]) for step in found]
+    assert [each.code for each in passed] == [0, 0, 0]
     tighter = [re.sub(r"--max-(moves|stopped) \d+", r"--max-\1 1", step) for step in found]
-    assert [main(shlex.split(step)[1:]) for step in tighter] == [1, 0, 1]
-    said = capsys.readouterr().err.splitlines()
+    closed = [rota_command(*shlex.split(step)[1:]) for step in tighter]
+    assert [each.code for each in closed] == [1, 0, 1]
+    said = "".join(each.err for each in (*passed, *closed)).splitlines()
     assert said[0] == "rota: 5 partitions move, more than --max-moves 1"
 
 

@@ -109,7 +109,8 @@ def lines(page: Path) -> Iterator[Line]:
 
 
 LINES = [line for page in PAGES for line in lines(page)]
-RUN = list(dict.fromkeys(line for line in LINES if line.needs_nothing and not line.shown))
+#: Each command line once, though several pages have it.
+RUN = list({line.words: line for line in LINES if line.needs_nothing and not line.shown}.values())
 ONLY_PARSED = [line for line in LINES if not line.shown and not line.needs_nothing]
 
 
