@@ -10,6 +10,7 @@ import rota
 from rota.assignors import server
 from rota.assignors.rules import Checked, assign_checked
 from rota.assignors.uniform import Uniform
+from tests.support.examples import examples
 from tests.support.random_groups import TOPICS, changed, groups
 
 topic_ids = st.none() | st.lists(
@@ -42,6 +43,7 @@ def loads(checked: Checked) -> list[int]:
     return [int(load) for load in placement.loads]
 
 
+@examples(quick=25)
 @pytest.mark.parametrize("name", server.KNOWN)
 @given(group=groups(), ids=topic_ids)
 def test_every_target_keeps_the_rules(
@@ -53,6 +55,7 @@ def test_every_target_keeps_the_rules(
     assert sum(loads(found)) == sum(n for topic, n in counts.items() if topic in wanted)
 
 
+@examples(quick=25)
 @given(data=st.data(), ids=topic_ids)
 def test_uniform_changes_nothing_without_a_reason(
     data: st.DataObject, ids: dict[str, bytes] | None
@@ -67,6 +70,7 @@ def test_uniform_changes_nothing_without_a_reason(
         counts, members = data.draw(changed(counts, members, change))
 
 
+@examples(quick=25)
 @given(data=st.data(), ids=topic_ids)
 def test_uniform_is_even_and_moves_the_fewest_where_subscriptions_are_equal(
     data: st.DataObject, ids: dict[str, bytes] | None
@@ -90,6 +94,7 @@ def moves(checked: Checked) -> int:
     return int((placement.owners[claims.partition] != claims.member).sum())
 
 
+@examples(quick=25)
 @given(group=groups(conflicting=False))
 def test_range_is_the_members_own_without_racks(
     group: tuple[dict[str, int], list[rota.Member]],

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import rota
 from rota.model.topic import Partitions
 from rota.plan import carried_out
+from tests.support.examples import examples
 from tests.support.random_groups import changed, groups, replica_racks
 
 STRATEGIES = [
@@ -24,6 +25,7 @@ STRATEGIES = [
 ]
 
 
+@examples(quick=25)
 @pytest.mark.parametrize(("strategy", "solver"), STRATEGIES)
 @given(group=groups())
 def test_every_result_keeps_the_rules(
@@ -37,6 +39,7 @@ def test_every_result_keeps_the_rules(
     assert sum(plan.loads.values()) + plan.withheld == total
 
 
+@examples(quick=25)
 @pytest.mark.parametrize(("strategy", "solver"), STRATEGIES)
 @given(group=groups(), seed=st.integers(0, 2**32))
 def test_the_order_of_the_input_does_not_matter(
@@ -65,6 +68,7 @@ def test_the_order_of_the_input_does_not_matter(
     )
 
 
+@examples(quick=25)
 @pytest.mark.parametrize(("solver", "rounds"), [("exact", 2), ("kafka", 4)])
 @given(data=st.data())
 def test_a_cooperative_change_is_complete_after_two_rounds(

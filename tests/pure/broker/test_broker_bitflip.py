@@ -71,8 +71,9 @@ def flip_everywhere(folder: PromisedFolder, most: int, seed: int) -> None:
 
 
 @every_end
-def test_a_flipped_bit_in_any_file(end: str) -> None:
-    flip_everywhere(ENDS[end](), FEW, seed=1)
+@pytest.mark.parametrize("most", [1, pytest.param(FEW, marks=pytest.mark.check)])
+def test_a_flipped_bit_in_any_file(end: str, most: int) -> None:
+    flip_everywhere(ENDS[end](), most, seed=1)
 
 
 @pytest.mark.nightly
@@ -151,8 +152,9 @@ def is_loss_of_power(folder: PromisedFolder, path: str, data: bytes) -> bool:
 
 
 @every_end
-def test_a_file_that_is_missing_or_cut_or_ends_in_zeros(end: str) -> None:
-    break_everywhere(end, 4, seed=1)
+@pytest.mark.parametrize("most", [1, pytest.param(4, marks=pytest.mark.check)])
+def test_a_file_that_is_missing_or_cut_or_ends_in_zeros(end: str, most: int) -> None:
+    break_everywhere(end, most, seed=1)
 
 
 @pytest.mark.nightly
@@ -161,6 +163,7 @@ def test_files_cut_at_every_byte(end: str) -> None:
     break_everywhere(end, 1_000, seed=2)
 
 
+@pytest.mark.check
 @every_end
 def test_a_file_of_another_partition(end: str) -> None:
     """Nothing in Kafka's format says whose a batch is: it may be served, if it is where it was.
@@ -184,12 +187,13 @@ def test_a_file_of_another_partition(end: str) -> None:
 
 @every_end
 @pytest.mark.parametrize("warm", [False, True], ids=["unread", "read before"])
-def test_a_bit_that_flips_while_the_broker_runs(end: str, warm: bool) -> None:
+@pytest.mark.parametrize("most", [1, pytest.param(2 * FEW, marks=pytest.mark.check)])
+def test_a_bit_that_flips_while_the_broker_runs(end: str, warm: bool, most: int) -> None:
     """In a sealed segment and in the one that is written, whether it was read before or not."""
     folder, rng = ENDS[end](), random.Random(3)
     logs = [each for each in folder.disk.paths() if kind(each) == ".log"]
     for path in logs:
-        for bit in bits(folder.disk.size(path) or 0, 2 * FEW, rng):
+        for bit in bits(folder.disk.size(path) or 0, most, rng):
             node = started(folder.disk.kill())
             before = read_all(node) if warm else None
             node.disk.flip(path, bit)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.broker.clock import PROOF, Clock, steady_seconds
+from tests.support.examples import examples
 
 
 class Machine:
@@ -99,6 +100,7 @@ def test_frozen_it_moves_only_by_hand() -> None:
     assert clock.wait(clock.now() + 500) == 0.5
 
 
+@examples(quick=25)
 @given(
     st.lists(
         st.one_of(

@@ -27,6 +27,7 @@ from rota.wire.message import (
     write_request,
     write_response,
 )
+from tests.support.examples import examples
 from tests.support.fuzz_frames import (
     TOPICS,
     Known,
@@ -209,6 +210,7 @@ def siege(seed: int, steps: int) -> None:
     found.end()
 
 
+@examples(quick=25)
 @settings(max_examples=max(12, settings().max_examples // 10))
 @given(st.integers(0, 2**32))
 def test_whatever_comes_in_promises_are_kept(seed: int) -> None:
@@ -289,6 +291,7 @@ def varint(number: int) -> bytes:
     return bytes((*found, number))
 
 
+@pytest.mark.check
 @every_api
 def test_memory_is_bounded_by_what_was_sent(api: Api) -> None:
     """Counts of empty structs, which are the cheapest to send, and the same asked many times."""

@@ -6,12 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.formats.batch import decode, records, walk
+from tests.support.examples import examples
 from tests.support.node import InMemoryNode
 from tests.support.requests import numbered
 
 LIMITS = st.one_of(st.integers(0, 40), st.integers(0, 3_000), st.just(2**31 - 1))
 
 
+@examples(quick=25)
 @given(
     sizes=st.lists(st.lists(st.integers(1, 30), min_size=0, max_size=12), min_size=1, max_size=3),
     limits=st.lists(st.tuples(LIMITS, LIMITS), min_size=1, max_size=5),

@@ -28,6 +28,7 @@ from rota.model.entry import (
 from rota.model.modern import (
     EpochSaved,
 )
+from tests.support.examples import examples
 
 NOW = 1_750_000_000_000
 
@@ -130,6 +131,7 @@ def state(entries: Iterable[Entry]) -> list[ClassicEntry]:
     return list(coordinator.compacted())
 
 
+@examples(quick=25)
 @given(entries=ENTRIES, per_batch=st.integers(1, 5), at_once=st.integers(1, 4))
 def test_what_comes_of_it_is_the_same_as_one_by_one(
     entries: list[ClassicEntry], per_batch: int, at_once: int

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rota.client.age import NEAR_MS, NEAR_PART, ROUNDS, Found, ages
 from rota.model.topic import TopicPartition
+from tests.support.examples import examples
 
 NOW = 1_750_000_000_000
 PLACE = TopicPartition("t", 0)
@@ -49,6 +50,7 @@ def near(age: int, truth: int) -> bool:
     return truth <= age <= truth + max(NEAR_MS, age // NEAR_PART)
 
 
+@examples(quick=25)
 @given(logs, st.data())
 def test_the_age_of_a_record_is_found(gaps: list[tuple[int, int]], data: st.DataObject) -> None:
     log = Log(gaps)

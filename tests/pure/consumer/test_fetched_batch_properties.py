@@ -26,6 +26,7 @@ from tests.pure.formats.test_batch_properties import (
     headers,
     timestamps,
 )
+from tests.support.examples import examples
 
 SOURCE = TopicPartition("orders", 3)
 PRODUCERS = st.integers(0, 1)
@@ -162,6 +163,7 @@ def answer_of(log: Log, offset: int) -> Fetched:
     return Fetched(SOURCE, 0, offset, memoryview(log.data), log.end, log.end, 0, log.aborted)
 
 
+@examples(quick=25)
 @given(
     *(logs(), st.integers(0, 40), st.booleans()),
     st.sampled_from([1, 300, 1 << 20]),
@@ -177,6 +179,7 @@ def test_an_answer_gives_what_plain_reading_gives(
     assert found == (*plainly(log, offset, committed_only=committed_only), None)
 
 
+@examples(quick=25)
 @given(logs(), st.floats(0, 1))
 @settings(max_examples=100)
 def test_an_answer_cut_anywhere_gives_its_whole_batches(log: Log, place: float) -> None:
@@ -197,6 +200,7 @@ def test_an_answer_cut_anywhere_gives_its_whole_batches(log: Log, place: float) 
     assert found == [each for each in everything if each.offset < end]
 
 
+@examples(quick=25)
 @given(logs(), edits)
 @settings(max_examples=250)
 def test_damage_is_an_error_behind_the_records_before_it(

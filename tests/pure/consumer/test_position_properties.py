@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -378,4 +379,12 @@ class Reading(RuleBasedStateMachine):
 
 
 TestReading = Reading.TestCase
-TestReading.settings = settings(stateful_step_count=80)
+TestReading.settings = settings(stateful_step_count=80, max_examples=25)
+
+
+class LongReading(Reading):
+    """The same with all examples."""
+
+
+TestLongReading = pytest.mark.check(LongReading.TestCase)
+TestLongReading.settings = settings(stateful_step_count=80)

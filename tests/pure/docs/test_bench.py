@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Iterator
 
 import pytest
 from bench.limit import Limit
 from bench.measure import Taken, TooLong, again, at_most, best, peak_memory
 from bench.peer import FRANZ_GO, JAVA, parsed
+
+
+@pytest.fixture(autouse=True)
+def only_new_objects_are_collected() -> Iterator[None]:
+    """``best`` collects garbage before each run: not each time that of all tests before this."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
 
 FAST, SLOW = Taken(seconds=0.1), Taken(seconds=1.0)
 

@@ -15,6 +15,7 @@ from rota.formats.batch import Codec, Flaw, Record
 from rota.formats.batch.checksum import checksum
 from rota.formats.batch.header import HEAD
 from rota.formats.batch.scalar import Body
+from tests.support.examples import examples
 
 NOW = 1_790_000_000_000
 CROWD = 200
@@ -63,6 +64,7 @@ def as_read(made: list[Record], append_time: int | None) -> list[Record]:
     return [record._replace(timestamp=append_time) for record in made]
 
 
+@examples(quick=25)
 @given(st.lists(batches(), max_size=6), st.integers(0, 2**40))
 def test_round_trip(cases: list[tuple[list[Record], dict[str, Any]]], at: int) -> None:
     written = [batch.encode(made, **options) for made, options in cases]
@@ -80,6 +82,7 @@ def test_round_trip(cases: list[tuple[list[Record], dict[str, Any]]], at: int) -
     assert not found.control.any()
 
 
+@examples(quick=25)
 @given(st.lists(some_records(most=4), max_size=4))
 @settings(max_examples=50)
 def test_many_batches_are_read_as_each_alone(cases: list[list[Record]]) -> None:
@@ -145,6 +148,7 @@ def check_told(data: bytes, columns: batch.Columns) -> None:
     assert int(found.count.sum()) == len(columns) == len(list(batch.records(columns)))
 
 
+@examples(quick=25)
 @given(st.lists(batches(), min_size=1, max_size=3), edits, st.booleans())
 @settings(max_examples=400)
 def test_damage_is_told_and_nothing_else_happens(
@@ -157,6 +161,7 @@ def test_damage_is_told_and_nothing_else_happens(
     check_told(data, batch.decode(data, check=check, most=1 << 20))
 
 
+@examples(quick=25)
 @given(some_records(), edits, st.integers(-1, 14), st.sampled_from([0, CROWD]))
 @settings(max_examples=500)
 def test_damaged_records_are_read_as_one_by_one_or_refused(
@@ -180,6 +185,7 @@ def test_damaged_records_are_read_as_one_by_one_or_refused(
 patterns = st.lists(st.tuples(timestamps, contents, contents, headers), min_size=1, max_size=8)
 
 
+@examples(quick=25)
 @given(patterns, st.integers(300, 900), st.integers(1, 70), edits | st.just([]))
 @settings(max_examples=100)
 def test_large_batches_are_read_as_one_by_one_or_refused(
@@ -211,6 +217,7 @@ def one_by_one(body: bytes, count: int) -> list[Record] | str:
 nasty = st.sampled_from([b"\0", b"\2", b"\x7f\xff\xff\xff", b"\xff" * 9, b"\x80" * 10, b"\x10\0"])
 
 
+@examples(quick=25)
 @given(
     st.lists(nasty | st.binary(max_size=8), max_size=40).map(b"".join),
     st.integers(0, 7),
@@ -222,6 +229,7 @@ def test_any_bytes_as_records_are_read_or_told(records: bytes, codec: int, count
     check_told(data, batch.decode(data, most=1 << 20))
 
 
+@examples(quick=25)
 @given(st.lists(nasty | st.binary(max_size=80), max_size=30).map(b"".join))
 @settings(max_examples=1_000)
 def test_any_bytes_are_told(data: bytes) -> None:

@@ -19,6 +19,7 @@ from rota.formats.batch.header import HEAD
 from rota.formats.buffer import roomy
 from rota.model.topic import TopicPartition
 from tests.pure.formats.test_batch_properties import edited, edits, sealed
+from tests.support.examples import examples
 
 NOW = 1_790_000_000_000
 SOURCE = TopicPartition("orders", 3)
@@ -134,6 +135,7 @@ def readable(record: Record) -> Record:
     return record._replace(headers=tuple(pairs))
 
 
+@examples(quick=25)
 @given(
     logs(),
     st.floats(0, 1) | st.just(1.0),
@@ -173,6 +175,7 @@ def test_an_answer_anywhere_in_a_frame_gives_the_records_of_its_whole_batches(
             assert in_place == {view is not views[-1]}
 
 
+@examples(quick=25)
 @given(
     st.lists(st.integers(6, 40), min_size=1, max_size=5),
     st.integers(1, 60),

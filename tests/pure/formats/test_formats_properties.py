@@ -16,6 +16,7 @@ from rota.formats.javahash import computed_map_order, hash_map_order
 from rota.formats.lockstep import FEW
 from rota.model.membership import Assignment, GroupAssignment, Placement, Subscription
 from rota.model.topic import NO_PARTITIONS, Layout, Partitions
+from tests.support.examples import examples
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 text = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -45,6 +46,7 @@ def grouped(held: Partitions) -> dict[str, list[int]]:
     return {topic: sorted(numbers) for topic, numbers in held.by_topic().items()}
 
 
+@examples(quick=25)
 @given(subscriptions)
 def test_subscription_round_trip(value: Subscription) -> None:
     read = subscription.decode(subscription.encode(value), static_id="s")
@@ -118,6 +120,7 @@ def decode_anything(data: bytes) -> None:
     assert note is None or generation == -1
 
 
+@examples(quick=25)
 @settings(max_examples=2_000)
 @given(nasty | st.binary(max_size=60))
 def test_no_bytes_raise_anything_but_format_error(data: bytes) -> None:
@@ -174,6 +177,7 @@ def decoded(data: bytes) -> Subscription | str:
         return str(error)
 
 
+@examples(quick=25)
 @settings(max_examples=60)
 @given(
     group_of(
@@ -193,12 +197,14 @@ def test_subscriptions_read_together_are_those_read_one_by_one(group: list[bytes
     assert shown == [decoded(data) for data in group]
 
 
+@examples(quick=25)
 @settings(max_examples=60)
 @given(group_of(st.builds(userdata.encode_sticky, listings, int32)))
 def test_sticky_user_data_read_together_is_that_read_one_by_one(group: list[bytes]) -> None:
     assert userdata.decode_sticky_all(group) == [userdata.decode_sticky(data) for data in group]
 
 
+@examples(quick=25)
 @given(st.data(), st.lists(st.integers(0, 5), max_size=6), st.integers(0, 5))
 def test_assignments_written_together_are_those_written_one_by_one(
     data: st.DataObject, counts: list[int], members: int

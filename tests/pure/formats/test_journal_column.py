@@ -14,6 +14,7 @@ from rota.formats import batch, journal
 from rota.formats.buffer import Buffer
 from rota.formats.journal import column
 from rota.model.entry import Entry, Foreign, OffsetCommitted, OffsetForgotten
+from tests.support.examples import examples
 from tests.support.journal_entries import (
     damaged,
     entries,
@@ -106,12 +107,14 @@ def check_other(record: Record, entry: Entry | None, found: column.Entries, row:
         assert found.groups[group] == entry.group
 
 
+@examples(quick=25)
 @given(st.lists(records, max_size=30))
 @settings(max_examples=500)
 def test_any_records_are_read_as_one_by_one(case: list[Record]) -> None:
     check(case, read(case))
 
 
+@examples(quick=25)
 @given(st.lists(offsets.map(journal.encode), max_size=30))
 def test_offsets_as_kafka_writes_them_are_never_left(case: list[Record]) -> None:
     found = read(case)
@@ -119,6 +122,7 @@ def test_offsets_as_kafka_writes_them_are_never_left(case: list[Record]) -> None
     assert len(found.left) == 0
 
 
+@examples(quick=25)
 @given(st.lists(sound, min_size=1, max_size=8), st.sampled_from(batch.Codec))
 def test_records_of_batches_are_read_and_markers_are_not(
     case: list[Record], codec: batch.Codec

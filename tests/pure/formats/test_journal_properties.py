@@ -11,15 +11,18 @@ from hypothesis import strategies as st
 from rota.errors import FormatError
 from rota.formats import journal
 from rota.model.entry import Entry, OffsetCommitted
+from tests.support.examples import examples
 from tests.support.journal_entries import Record, damaged, entries, foreign, noise, offsets, records
 
 
+@examples(quick=25)
 @settings(max_examples=1_000)
 @given(entries | foreign)
 def test_round_trip(entry: Entry) -> None:
     assert journal.decode(*journal.encode(entry)) == entry
 
 
+@examples(quick=25)
 @settings(max_examples=300)
 @given(records)
 def test_cut_anywhere_is_refused(record: Record) -> None:
@@ -56,6 +59,7 @@ def decode_anything(record: Record) -> None:
         assert again == entry
 
 
+@examples(quick=25)
 @settings(max_examples=2_000)
 @given(damaged() | noise | st.tuples(st.binary(max_size=40), st.binary(max_size=60)))
 def test_no_bytes_raise_anything_but_format_error(record: Record) -> None:
@@ -80,6 +84,7 @@ def varint(value: int) -> bytes:
     return bytes((*out, value))
 
 
+@examples(quick=25)
 @given(offsets.filter(lambda entry: entry.expire_timestamp == -1), tags)
 def test_unknown_tags_of_an_offset_change_nothing(
     entry: OffsetCommitted, unknown: list[tuple[int, bytes]]

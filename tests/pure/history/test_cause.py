@@ -400,8 +400,9 @@ def test_who_comes_while_more_differs_may_not_have_been_first(
     assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.JOINED)
 
 
-def test_where_attempts_are_not_seen_nothing_is_known() -> None:
-    skipped = replace(JOIN, rounds=(generation(7, END, A, B),), unseen=2)
+@pytest.mark.parametrize("number", [6, 7])
+def test_where_attempts_are_not_seen_nothing_is_known(number: int) -> None:
+    skipped = replace(JOIN, rounds=(generation(number, END, A, B),), unseen=number - 5)
 
     assert inferred(skipped).cause is Cause.UNKNOWN
 

@@ -23,6 +23,7 @@ from tests.pure.history.chronicle import (
     times,
     told,
 )
+from tests.support.examples import examples
 from tests.support.journal_entries import entries
 
 
@@ -39,6 +40,12 @@ def test_a_group_is_made_works_and_is_deleted_and_made_again() -> None:
     ]
     assert [one.life for one in found.generations] == [0, 0, 0, 0, 1, 1]
     assert numbers(found) == [(0, 1, 0), (1, 2, 0), (0, 1, 0)]
+    assert times(found) == [(0, "A", 1_000, 2_000)]
+
+
+def test_nobody_owns_anything_once_a_group_is_deleted() -> None:
+    found = told(NEW, saved(1, member("A", {"t": [0]})), GONE)
+
     assert times(found) == [(0, "A", 1_000, 2_000)]
 
 
@@ -62,6 +69,24 @@ def test_members_that_were_in_an_earlier_generation_are_not_new() -> None:
     (step,) = steps(told(saved(1, member("A", generation=8))).generations)
 
     assert not step.known_before
+
+
+def test_a_member_may_have_owned_something_in_generation_0() -> None:
+    found = told(saved(1, member("A", generation=0)), saved(2, member("A", generation=-1)))
+
+    assert [one.members[0].owned_generation for one in found.generations] == [0, None]
+
+
+def test_a_topic_that_nobody_is_given_is_absent_unless_a_member_says_it_has_it() -> None:
+    def absent(owned: Partitioned) -> frozenset[str]:
+        first, second = (
+            saved(number, member("A", {"t": [0]}, topics=("t", "u"), owned=had))
+            for number, had in ((1, {}), (2, owned))
+        )
+        return steps(told(first, second).generations)[0].absent
+
+    assert absent({}) == {"u"}
+    assert absent({"u": [0]}) == frozenset()
 
 
 def test_skipped_numbers_are_attempts_not_seen() -> None:
@@ -314,6 +339,7 @@ def test_no_bytes_stop_the_reading(
     assert [len(one.members) for one in found.generations] == [2, 1]
 
 
+@examples(quick=25)
 @given(
     entries=st.lists(entries, max_size=12),
     apart=st.sampled_from([1, 2]),

@@ -16,6 +16,7 @@ from rota.replay.commit import (
     latest,
     telling,
 )
+from tests.support.examples import examples
 
 PARTITIONS = 3
 HELD = {"t": tuple(range(PARTITIONS))}
@@ -36,6 +37,7 @@ commits = st.lists(
 ).map(lambda told: [(number, at) for number, times in told for at in times])
 
 
+@examples(quick=25)
 @given(commits, st.lists(st.integers(0, 9_000), max_size=5).map(sorted))
 def test_what_is_not_kept_makes_no_difference(
     given_: list[tuple[int, int]], asked: list[int]

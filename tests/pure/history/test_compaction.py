@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.formats import journal
+from rota.model.entry import GroupForgotten
 from rota.replay.fact import Generation, Mark, Ownership, Step, Written
 from rota.replay.timeline import Timeline, read, steps
-from rota.replay.window import complete_from
+from rota.replay.window import Window, complete_from, window
 from tests.pure.history import capture
 
 GROUPS = sorted(capture.written())
@@ -137,6 +138,12 @@ def test_a_cleaned_partition_is_complete_after_its_last_gap() -> None:
     assert complete_from(np.array([], dtype=np.int64)) == 0
     assert complete_from(np.array([0, 1, 2])) == 0
     assert complete_from(np.array([3, 4, 9, 12, 13])) == 12
+    assert complete_from(np.array([3, 4, 6, 7])) == 6
+
+
+def test_where_only_a_tombstone_is_left_all_that_follows_it_is_known() -> None:
+    found = window([Written(5, 1_000, GroupForgotten(group="g"))])
+    assert found == Window(offset=6, at=1_000, whole=False)
 
 
 @given(data=st.data())

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rota.replay.fact import Verdict
 from rota.replay.lag import I64, Ends, Owners, lags
 from rota.replay.verdict import DELETED, Commits, Rule, Subscriptions, statuses
+from tests.support.examples import examples
 
 REACH = 20
 times = st.integers(0, 100)
@@ -58,6 +59,7 @@ def plainly(samples: list[Row], partition: int, at: int, reach: int = REACH) -> 
     return None if falls or at - before[-1][0] > reach else Fraction(before[-1][1])
 
 
+@examples(quick=25)
 @given(rows, rows)
 def test_the_end_is_on_the_line_between_the_samples(samples: list[Row], commits: list[Row]) -> None:
     partition, at, offset = columns(commits)
@@ -123,6 +125,7 @@ def burrow(window: list[tuple[int, int, int | None]], now: int, lag: int, recent
     return Verdict.WARN if known == sorted(known) else Verdict.OK
 
 
+@examples(quick=25)
 @given(st.lists(st.tuples(times, st.integers(-1, 12)), min_size=1, max_size=25), growing, times)
 def test_verdicts_are_burrows_at_any_time(
     commits: list[tuple[int, int]], samples: list[tuple[int, int]], now: int

@@ -37,6 +37,7 @@ from rota.replay.whatif import Again
 from rota.sim.trace import What
 from tests.pure.history.tale import member
 from tests.pure.simulation.days import day
+from tests.support.examples import examples
 
 A, B, C = (member(name) for name in "abc")
 
@@ -300,6 +301,7 @@ def is_step_of(step: Step, history: Sequence[Generation]) -> bool:
     return any(begin < end for begin in begins or [-1] for end in ends)
 
 
+@examples(quick=25)
 @given(st.integers(0, 40), st.lists(st.integers(1, 400), min_size=2, max_size=60), st.data())
 def test_samples_agree_with_the_journal(seed: int, pauses: list[int], data: st.DataObject) -> None:
     group, timeline = played(seed)

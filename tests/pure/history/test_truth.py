@@ -18,6 +18,7 @@ from rota.replay.window import complete_from
 from rota.sim.chance import Chance
 from tests.pure.history.history import history
 from tests.pure.history.test_compaction import compacted
+from tests.support.examples import first
 from tests.support.truth import Truth, commits_of, played
 
 SHORT = 30
@@ -139,7 +140,7 @@ def told(seed: int) -> None:
         raise AssertionError(f"seed {seed}: {error}") from error
 
 
-@pytest.mark.parametrize("seed", [*range(SHORT), *HARD])
+@pytest.mark.parametrize("seed", first(10, [*HARD, *range(SHORT)]))
 def test_what_is_read_is_what_happened(seed: int) -> None:
     told(seed)
 

@@ -20,6 +20,7 @@ from rota.sim.simulate import simulate
 from tests.pure.history import capture
 from tests.pure.history.history import history as random_history
 from tests.pure.history.tale import START, Tale, generation, journal, member, scenario
+from tests.support.examples import first
 from tests.support.truth import played
 
 TOPIC_IDS = {name: topic_id for topic_id, name in capture.topic_names().items()}
@@ -127,10 +128,10 @@ def is_one_sided(step: Step) -> bool:
     return not (differs.went and (differs.came or differs.renewed))
 
 
-@pytest.mark.parametrize("seed", [*range(20), 36, 46, 700_027, 700_028, 700_107])
+@pytest.mark.parametrize("seed", first(6, [46, 700_027, 700_028, 700_107, *range(20), 36]))
 def test_the_policy_in_use_carried_forward_is_what_happened(seed: int) -> None:
-    """In 36 and 46 members come and go between the rounds of a cooperative rebalance; the last ones
-    are the two things that cannot be the same.
+    """In 36 and 46 members come and go between the rounds of a cooperative rebalance; the long
+    numbers are the two things that cannot be the same.
     """
     check_carried(seed)
 
@@ -179,7 +180,7 @@ def check_simulated(seed: int, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first(1, range(4)))
 def test_a_simulated_history_is_replayed_as_it_was(seed: int, name: str) -> None:
     check_simulated(seed, name)
 

@@ -13,6 +13,7 @@ from rota.replay.fact import Cause, Generation, GenerationMember, Kind, Mark
 from rota.replay.policy import parse
 from rota.replay.step import steps
 from rota.replay.whatif import Again, whatif
+from tests.support.examples import examples
 
 TOPICS = ("t0", "t1", "é")
 STRATEGIES = {
@@ -73,6 +74,7 @@ def histories(draw: st.DrawFn) -> list[Generation]:
     return told
 
 
+@examples(quick=25)
 @given(told=histories(), silent=st.booleans())
 def test_every_history_has_rows_that_fit_together(told: list[Generation], silent: bool) -> None:
     history = steps(told)
@@ -97,6 +99,7 @@ def test_every_history_has_rows_that_fit_together(told: list[Generation], silent
         assert bool(advice.steps) == (advice.verdict == "change")
 
 
+@examples(quick=25)
 @given(told=histories())
 def test_the_exact_solver_moves_what_has_to_and_no_more(told: list[Generation]) -> None:
     told = [replace(one, strategy="sticky" if one.members else None) for one in told]

@@ -69,6 +69,7 @@ from rota.model.request import (
     Sync,
 )
 from rota.model.topic import Cluster, Partitions, TopicPartition
+from tests.support.examples import examples
 
 STRATEGIES = ("range", "cooperative-sticky", "range,cooperative-sticky", "sticky")
 GOOD = 0.6
@@ -406,11 +407,13 @@ def run(seed: int, steps: int) -> Chaos:
     return chaos
 
 
+@examples(quick=25)
 @given(seed=st.integers(0, 10**9))
 def test_a_member_bears_anything_and_can_always_be_closed(seed: int) -> None:
     run(seed, 150)
 
 
+@examples(quick=25)
 @given(seed=st.integers(0, 10**9))
 def test_a_member_gets_into_its_group_when_faults_stop(seed: int) -> None:
     chaos = Chaos(seed)

@@ -337,6 +337,7 @@ def test_without_samples_ages_are_those_of_the_table() -> None:
     assert short(found.to_pylist()) == [(1, 9, 10.5, 3), (9, 9, 0, 0)]
 
 
+@pytest.mark.check
 def test_two_million_commits() -> None:
     """Of a thousand groups with ten partitions each."""
     many, each = 10_000, 200

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.report.between import Seen
+from tests.support.examples import examples
 from tests.support.lag_tables import Scene, Where
 
 T: Where = ("t", 0)
@@ -215,6 +216,7 @@ def near(one: float | None, other: float | None) -> bool:
     return math.isclose(one, other, abs_tol=1e-6)
 
 
+@examples(quick=25)
 @given(scenes)
 def test_stretches_are_those_that_a_loop_would_find(scene: Scene) -> None:
     columns = ("group", "topic", "partition", "since", "until", "lag_seconds", "at_least")
@@ -226,6 +228,7 @@ def test_stretches_are_those_that_a_loop_would_find(scene: Scene) -> None:
         assert near(ours[5], theirs[5]), (ours, theirs)
 
 
+@examples(quick=25)
 @given(scenes)
 def test_lag_is_never_less_than_at_the_commit(scene: Scene) -> None:
     """Of what a commit knows, nothing is lost on the way to the report."""
@@ -240,6 +243,7 @@ def test_lag_is_never_less_than_at_the_commit(scene: Scene) -> None:
         assert most[key] >= (row["lag_seconds"] or 0.0) - 1e-6
 
 
+@examples(quick=25)
 @given(scenes, st.permutations(range(20)))
 def test_samples_of_other_partitions_change_nothing(scene: Scene, order: list[int]) -> None:
     """Each partition alone is told as it is told among others."""

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rota.sim.agenda import Agenda, Entry
 from rota.sim.chance import GAMMA, MASK, Chance, mixed, scrambled, text_number, uuid_like
+from tests.support.examples import examples
 
 
 def test_what_is_due_at_once_comes_in_the_order_it_was_set() -> None:
@@ -44,6 +45,7 @@ MOVES = st.lists(
 )
 
 
+@examples(quick=25)
 @given(MOVES)
 def test_like_a_list_that_is_sorted_anew_each_time(moves: list[tuple[int, str, int]]) -> None:
     agenda, done = Agenda(), list[int]()

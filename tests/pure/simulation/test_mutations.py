@@ -21,6 +21,7 @@ def broken_rule(seed: int) -> str | None:
     return None
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("mutation", MUTATIONS.values(), ids=MUTATIONS)
 def test_a_broken_engine_is_found(mutation: Mutation) -> None:
     with ExitStack() as stack:

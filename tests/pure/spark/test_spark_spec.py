@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rota.errors import InputError
 from rota.model.topic import TopicPartition
 from rota.spark import spec
+from tests.support.examples import examples
 
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=8)
 PLACES = st.builds(TopicPartition, NAMES, st.integers(0, 2**31 - 1))
@@ -24,6 +25,7 @@ def test_offsets_come_back_as_they_went(offsets: dict[TopicPartition, int]) -> N
     assert spec.offsets("startingOffsets", text) == offsets
 
 
+@examples(quick=25)
 @given(OFFSETS)
 def test_topics_and_partitions_are_in_order(offsets: dict[TopicPartition, int]) -> None:
     found = spec.to_json(offsets)

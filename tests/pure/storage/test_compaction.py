@@ -328,7 +328,8 @@ PIECES = [
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_a_crash_at_any_step_leaves_old_or_new(power: bool) -> None:
+@pytest.mark.parametrize("seeds", [1, pytest.param(4, marks=pytest.mark.check)])
+def test_a_crash_at_any_step_leaves_old_or_new(power: bool, seeds: int) -> None:
     log = folder_of(PIECES, disk=FaultyDisk())
     old = shown(log)
     count = steps_of(log, log.disk)  # type: ignore[arg-type]
@@ -337,7 +338,7 @@ def test_a_crash_at_any_step_leaves_old_or_new(power: bool) -> None:
     assert [each[0] for each in new] == [4, 6, 8, 9, 10]
     seen = set()
     for step in range(count):
-        for seed in range(4):
+        for seed in range(seeds):
             disk = FaultyDisk(seed)
             log = folder_of(PIECES, disk=disk)
             disk.stop_at(step)
@@ -362,11 +363,12 @@ def test_a_crash_at_any_step_leaves_old_or_new(power: bool) -> None:
     assert {tuple(each[0] for each in old), tuple(each[0] for each in new)} <= seen
 
 
-def test_a_second_crash_while_the_first_is_put_right_does_no_harm() -> None:
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.check)])
+def test_a_second_crash_while_the_first_is_put_right_does_no_harm(every: int) -> None:
     log = folder_of(PIECES, disk=FaultyDisk())
     count = steps_of(log, log.disk)  # type: ignore[arg-type]
     new = shown(log)
-    for step in range(count):
+    for step in range(0, count, every):
         disk = FaultyDisk(step)
         log = folder_of(PIECES, disk=disk)
         disk.stop_at(step)

@@ -13,6 +13,7 @@ from rota.model.config import TopicConfig
 from rota.storage.compaction import compact, look
 from rota.storage.log import Log
 from tests.support.compacted_log import FOLDER, NOW, batch, compacted, content, opened
+from tests.support.examples import examples
 from tests.support.faulty_disk import FaultyDisk, Stopped
 
 CONFIG = TopicConfig(
@@ -101,6 +102,7 @@ def known_of(log: Log) -> dict[int, tuple[int, ...]]:
     return {key: (each.epoch, *each.batches[-1][:4]) for key, each in log.producers}
 
 
+@examples(quick=25)
 @given(steps)
 def test_the_newest_of_every_key_is_there_and_nothing_is_changed(script: list[Any]) -> None:
     story = Story()
@@ -117,6 +119,7 @@ def test_the_newest_of_every_key_is_there_and_nothing_is_changed(script: list[An
     assert decode(data).problems == ()
 
 
+@examples(quick=25)
 @pytest.mark.parametrize("power", [False, True])
 @settings(max_examples=60)
 @given(script=steps, seed=st.integers(0, 2**32), at=st.integers(0, 80))

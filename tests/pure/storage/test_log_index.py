@@ -104,14 +104,20 @@ def test_an_index_of_another_segment_is_not_believed(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 @pytest.mark.parametrize("row", [0, 2])
 @pytest.mark.parametrize(("times", "near"), [(TIMES, NEAR), (TIMES[::-1], 100)])
+@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.check)])
 def test_no_flipped_bit_of_an_index_misleads(
-    monkeypatch: pytest.MonkeyPatch, kind: str, row: int, times: Sequence[int], near: int
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    row: int,
+    times: Sequence[int],
+    near: int,
+    every: int,
 ) -> None:
     monkeypatch.setattr("rota.storage.lookup.NEAR", near)
     whole = FaultyDisk()
     filled(whole, times=times).close()
     path = log_files(whole)[row].replace(".log", f".{kind}")
-    for bit in range(8 * len(whole.content(path))):
+    for bit in range(0, 8 * len(whole.content(path)), every):
         disk = whole.kill()
         disk.flip(path, bit)
         look_up(reopen(disk, clean=True, recovery_point=40, config=CONFIG), step=17)

@@ -73,7 +73,8 @@ def test_an_answer_goes_on_in_the_next_segment() -> None:
 
 def test_nothing_is_read_from_the_limit_on() -> None:
     log = filled(FaultyDisk())
-    assert offsets(log.read(0, 1 << 20, to=30)) == list(range(0, 30, 3))
+    for to in (27, 30):  # inside a segment, and where one begins
+        assert offsets(log.read(0, 1 << 20, to=to)) == list(range(0, to, 3))
     assert log.read(30, 1 << 20, to=30) == b""
     assert log.read(33, 1 << 20, to=30) == b""
     assert log.read(60, 1 << 20) == b""
@@ -130,6 +131,19 @@ def test_no_flipped_bit_is_ever_served() -> None:
                 found = batches(fresh, offset)
                 assert found == expected[: len(found)], bit
         assert path in "".join(told), bit
+
+
+def test_a_batch_that_begins_inside_the_one_before_is_not_served() -> None:
+    """No checksum covers a batch's offset: here it is the last one of the batch before."""
+    disk, told = FaultyDisk(), Told()
+    filled(disk, count=5, segment=10_000).close()
+    (path,) = log_files(disk)
+    content = bytearray(disk.content(path))
+    content[SHORT + 7] = 2
+    disk.put(path, bytes(content))
+    log = reopen(disk, told, clean=True, recovery_point=15, config=TopicConfig(index_interval=200))
+    assert offsets(log.read(0, 1 << 20)) == [0]
+    assert f"{path}: byte {SHORT}: offset 2 after 2" in "".join(told)
 
 
 def test_a_read_that_the_machine_refuses_is_told_with_the_file() -> None:

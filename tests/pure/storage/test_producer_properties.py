@@ -13,6 +13,7 @@ from rota.formats.batch import Header
 from rota.model.config import DAY
 from rota.storage import snapshot
 from rota.storage.producer import Producers
+from tests.support.examples import examples
 
 NOW = 1_790_000_000_000
 WRAP = 2**31
@@ -82,6 +83,7 @@ restart = st.just(())
 moves = st.lists(st.one_of(sends, follow, follow, follow, again, restart), max_size=60)
 
 
+@examples(quick=25)
 @given(moves)
 def test_answers_are_those_of_the_model(script: list[tuple[int | None, ...]]) -> None:
     model, producers, end = Model(), Producers(), 0

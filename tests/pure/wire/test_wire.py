@@ -22,6 +22,7 @@ from rota.wire.message import (
     write_request,
     write_response,
 )
+from tests.support.examples import examples
 from tests.support.wire_messages import classes, some_message, versions
 
 every_api = pytest.mark.parametrize("api", Api, ids=lambda api: api.name)
@@ -68,6 +69,7 @@ def judged(api: Api, version: int, body: bytes) -> int:
     return refused
 
 
+@examples(quick=4)
 @every_api
 @few
 @given(seeds)
@@ -101,6 +103,7 @@ def ends(frame: bytes, rng: random.Random) -> Iterable[int]:
     return range(len(frame)) if len(frame) < 300 else rng.sample(range(len(frame)), 300)
 
 
+@examples(quick=4)
 @every_api
 @few
 @given(seeds, st.binary(min_size=1, max_size=8))
@@ -114,6 +117,7 @@ def test_what_goes_on_behind_a_message_is_left_alone(api: Api, seed: int, more: 
         assert read_response(api, version, answer + more) == read_response(api, version, answer)
 
 
+@examples(quick=4)
 @every_api
 @few
 @given(seeds)
@@ -139,6 +143,7 @@ def changed(body: bytes, rng: random.Random) -> bytes:
     return bytes(found)
 
 
+@examples(quick=4)
 @every_api
 @few
 @given(nasty)
@@ -181,6 +186,7 @@ def zeros(at: int, size: int) -> list[bytes]:
     return [bytes(at) + count + bytes(size - at - len(count)) for count in found]
 
 
+@examples(quick=4)
 @every_api
 @few
 @given(st.integers(1, 27), st.sampled_from((0, 1, 127, 128, 10_000)))
