@@ -16,6 +16,8 @@ from tests.support.waiting import until
 
 PARTITIONS = 6
 SESSION = 3_000
+HEARTBEAT = 300
+"""Milliseconds: a member hears of a rebalance this soon, not after three seconds."""
 
 
 @dataclass(slots=True)
@@ -36,7 +38,8 @@ class Group:
     def join(self, link: Link, **wanted: Any) -> str:
         """Start a member."""
         member = fresh("m")
-        link.ask("join", member=member, group=self.name, topic=self.topic, **wanted)
+        own = {"group": self.name, "topic": self.topic, "heartbeat": HEARTBEAT, **wanted}
+        link.ask("join", member=member, **own)
         self.members[member] = link
         return member
 
