@@ -58,6 +58,11 @@ class Node:
             self._coordinator.replay(entry)
         self._handle(Loaded())
 
+    @property
+    def remaining(self) -> int:
+        """Milliseconds until the next timer ends."""
+        return min((at - self._now for at in self._timers.values()), default=self.slack)
+
     def send(self, label: str, client_id: str, request: Request) -> None:
         token = next(self._tokens)
         self._sent[token] = label, request
