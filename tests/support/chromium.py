@@ -83,6 +83,17 @@ def chromium() -> Chromium:
     return installed() or fetched(FETCHED)
 
 
+def present() -> Chromium:
+    """The one of this machine, or one that was fetched before; fetches nothing.
+
+    :raises Unavailable: there is none
+    """
+    found = installed()
+    if found is None and not FETCHED.exists():
+        raise Unavailable(f"no Chromium here: {ADVICE}")
+    return found or fetched(FETCHED)
+
+
 def installed(path: str | None = None) -> Chromium | None:
     """One that is there already.
 

@@ -31,6 +31,11 @@ class CoordinatorSide:
         """All that was appended."""
         return self._driver.journal
 
+    @property
+    def remaining(self) -> int:
+        """Milliseconds until the next timer ends."""
+        return min((at - self._now for at in self._timers.values()), default=self.slack)
+
     def send(self, label: str, client_id: str, request: Request) -> None:
         self._sent[self._driver.send(request)] = label, request
 

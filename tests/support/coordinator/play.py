@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +25,17 @@ Name = TypeVar("Name")
 AT_ONCE = (48, 8, 1, 1, 1, 1)
 """How many run side by side. Cases spend their time waiting for the broker's timers; those that
 differ are played again with fewer beside them, and then again, since other work on the machine may
-be in the way of a single one, too. What really differs does so every time."""
+be in the way of a single one, too. What really differs does so every time. Every difference of an
+earlier play stays in the verdict, and tests tell it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A play that differed, after which the case was played again."""
+
+    at_once: int
+    """How many cases were played side by side."""
+    difference: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,18 @@ class Verdict:
 
     rules: frozenset[str] = frozenset()
     difference: str | None = None
+    repeats: tuple[Repeat, ...] = ()
+    """Earlier plays of the same case, oldest first."""
+
+
+def told_repeats(verdicts: Mapping[str, Verdict]) -> str:
+    """Which cases were played more than once, and each difference seen; empty if none was."""
+    told = [
+        f"{name}, with {each.at_once} at once: {each.difference}"
+        for name, verdict in verdicts.items()
+        for each in verdict.repeats
+    ]
+    return "\n\n".join([f"{len(told)} plays differed and were repeated", *told]) if told else ""
 
 
 def play(case: Case, side: Side, expected: tuple[Step, ...] = ()) -> Stage:
@@ -43,6 +66,7 @@ def play(case: Case, side: Side, expected: tuple[Step, ...] = ()) -> Stage:
     return stage
 
 
+@functools.cache
 def before_rota(case: Case) -> Transcript:
     """The case before Rota's coordinator."""
     node = CoordinatorSide(CONFIG)
@@ -72,6 +96,7 @@ class Comparison(Generic[Name]):
         self._port = port
         self._cases = cases
         self._expected: dict[Name, Transcript] = {}
+        self._at_once: dict[Name, int] = {}
         self.verdicts: dict[Name, Verdict] = {}
         for name, case in cases.items():
             try:
@@ -81,6 +106,15 @@ class Comparison(Generic[Name]):
             else:
                 self._expected[name] = expected
                 self.verdicts[name] = Verdict(rules)
+
+    def _judge(self, name: Name, found: str | None, at_once: int) -> None:
+        """Put down what this play showed; what an earlier one showed is kept."""
+        before = self.verdicts[name]
+        repeats = before.repeats
+        if before.difference is not None:
+            repeats += (Repeat(self._at_once[name], before.difference),)
+        self._at_once[name] = at_once
+        self.verdicts[name] = replace(before, difference=found, repeats=repeats)
 
     def play(
         self, names: Iterable[Name], at_once: int, restart: Callable[[], None] | None = None
@@ -97,14 +131,13 @@ class Comparison(Generic[Name]):
                 journals[entry.group].append((offset, entry))
         for name, outcome in zip(known, played, strict=True):
             if isinstance(outcome, OSError):
-                failed = f"Kafka fails: {outcome!r}"
-                self.verdicts[name] = replace(self.verdicts[name], difference=failed)
+                self._judge(name, f"Kafka fails: {outcome!r}", at_once)
                 continue
             stage, end = outcome
             # what timers did after the case is not of the case
             journal = [entry for offset, entry in journals[stage.group] if offset < end]
             found = difference(self._expected[name], transcript(stage, journal))
-            self.verdicts[name] = replace(self.verdicts[name], difference=found)
+            self._judge(name, found, at_once)
 
     def _before_kafka(
         self, name: Name, restart: Callable[[], None] | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ GROUP = "the group"
 """What transcripts call the case's group."""
 MADE = re.compile(r"(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """A member id that a coordinator made: client id or static id, and a random part."""
+PLAIN = frozenset({bool, bytes, int, type(None)})
+"""Most values, which have no names in them."""
 UNORDERED = (JoinedMember, DescribedMember, SavedMember)
 V = TypeVar("V")
 
@@ -67,6 +70,8 @@ class Renaming:
 
     def of(self, value: V) -> V:
         """The value under these names, with members in a fixed order."""
+        if type(value) in PLAIN:
+            return value
         result: Any = value
         match value:
             case str():
@@ -80,7 +85,7 @@ class Renaming:
                 pairs = sorted(value.items())
                 result = {self.of(key): self.of(content) for key, content in pairs}
             case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-                names = [each.name for each in dataclasses.fields(value)]
+                names = _names(type(value))
                 changes = {name: self.of(getattr(value, name)) for name in names}
                 result = dataclasses.replace(value, **changes)
         return result  # type: ignore[no-any-return]
@@ -97,6 +102,11 @@ class Renaming:
             alike = sum(name.startswith(f"{made[1]}#") for name in self._names.values())
             self._names[text] = f"{made[1]}#{alike + 1}"
         return self._names[text]
+
+
+@functools.cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(each.name for each in dataclasses.fields(kind))
 
 
 def brief(value: object) -> str:

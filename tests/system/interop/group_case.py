@@ -16,6 +16,8 @@ from tests.support.waiting import until
 
 PARTITIONS = 6
 SESSION = 3_000
+HEARTBEAT = 300
+"""Milliseconds: a member hears of a rebalance this soon, not after three seconds."""
 
 
 @dataclass(slots=True)
@@ -36,7 +38,8 @@ class Group:
     def join(self, link: Link, **wanted: Any) -> str:
         """Start a member."""
         member = fresh("m")
-        link.ask("join", member=member, group=self.name, topic=self.topic, **wanted)
+        own = {"group": self.name, "topic": self.topic, "heartbeat": HEARTBEAT, **wanted}
+        link.ask("join", member=member, **own)
         self.members[member] = link
         return member
 
@@ -151,10 +154,11 @@ def _committed(group: Group) -> bool:
 
 
 def static(scene: Scene) -> None:
+    """Nobody else notices a restart. Heartbeats are as rare as the library has them by itself."""
     group = Group(scene)
     members = {}
     for instance in ("leader", "follower"):
-        members[instance] = group.join(scene.own, instance=instance)
+        members[instance] = group.join(scene.own, instance=instance, heartbeat=None)
         group.settle()
     group.write()
     group.finish()
@@ -164,7 +168,7 @@ def static(scene: Scene) -> None:
         rebalances = group.seen(other)["rebalances"]
         owned = before[members[instance]]
         group.leave(members[instance])
-        members[instance] = group.join(scene.own, instance=instance)
+        members[instance] = group.join(scene.own, instance=instance, heartbeat=None)
         assert group.settle()[members[instance]] == owned
         group.write()
         group.finish()

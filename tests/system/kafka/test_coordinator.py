@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from tests.support.coordinator.difference import RULES
-from tests.support.coordinator.play import Verdict, judge
+from tests.support.coordinator.play import Verdict, judge, told_repeats
 from tests.support.coordinator.restart import judge_restarts
 from tests.support.coordinator.story import STORIES
 from tests.support.coordinator.table import judge_table
@@ -18,7 +18,11 @@ WALKS = 100
 NIGHTLY_WALKS = 2_000
 
 
-def assert_no_difference(verdicts: Mapping[str, Verdict]) -> None:
+def assert_no_difference(
+    verdicts: Mapping[str, Verdict], record_property: Callable[[str, object], None]
+) -> None:
+    if repeats := told_repeats(verdicts):
+        record_property("repeated", repeats)
     differing = {name: each.difference for name, each in verdicts.items() if each.difference}
     told = "\n\n".join(f"{name}\n{text}" for name, text in list(differing.items())[:10])
     assert not differing, f"{len(differing)} of {len(verdicts)} cases differ:\n{told}"
@@ -30,19 +34,23 @@ def verdicts(broker: KafkaBroker) -> dict[str, Verdict]:
 
 
 def test_kafka_answers_and_writes_as_rota_does_but_for_listed_differences(
-    verdicts: dict[str, Verdict],
+    verdicts: dict[str, Verdict], record_property: Callable[[str, object], None]
 ) -> None:
-    assert_no_difference(verdicts)
+    assert_no_difference(verdicts, record_property)
 
 
 def test_every_listed_difference_is_met(verdicts: dict[str, Verdict]) -> None:
     assert {rule for each in verdicts.values() for rule in each.rules} == set(RULES)
 
 
-def test_kafka_and_rota_know_the_same_after_a_restart(broker: KafkaBroker) -> None:
-    assert_no_difference(judge_restarts(broker))
+def test_kafka_and_rota_know_the_same_after_a_restart(
+    broker: KafkaBroker, record_property: Callable[[str, object], None]
+) -> None:
+    assert_no_difference(judge_restarts(broker), record_property)
 
 
 @pytest.mark.nightly
-def test_walks_at_length(broker: KafkaBroker) -> None:
-    assert_no_difference(judge(broker.port, walks(NIGHTLY_WALKS)))
+def test_walks_at_length(
+    broker: KafkaBroker, record_property: Callable[[str, object], None]
+) -> None:
+    assert_no_difference(judge(broker.port, walks(NIGHTLY_WALKS)), record_property)

@@ -216,6 +216,7 @@ class Seat(ConsumerRebalanceListener):
         strategy: str | None = None,
         instance: str | None = None,
         session: int | None = None,
+        heartbeat: int | None = None,
         manual: bool = False,
     ) -> None:
         self.seen = Seen()
@@ -227,7 +228,8 @@ class Seat(ConsumerRebalanceListener):
             self._settings["group_instance_id"] = instance
         if session is not None:
             self._settings["session_timeout_ms"] = session
-            self._settings["heartbeat_interval_ms"] = session // 5
+        if heartbeat is not None:
+            self._settings["heartbeat_interval_ms"] = heartbeat
         if manual:
             self._settings["enable_auto_commit"] = False
         self._leaving = False

@@ -205,6 +205,7 @@ class Seat(Member):
         strategy: str | None = None,
         instance: str | None = None,
         session: int | None = None,
+        heartbeat: int | None = None,
         manual: bool = False,
     ) -> None:
         super().__init__()
@@ -216,7 +217,8 @@ class Seat(Member):
             self._settings["group.instance.id"] = instance
         if session is not None:
             self._settings["session.timeout.ms"] = session
-            self._settings["heartbeat.interval.ms"] = session // 5
+        if heartbeat is not None:
+            self._settings["heartbeat.interval.ms"] = heartbeat
         if manual:
             self._settings["enable.auto.commit"] = False
         self._committed: list[Any] = []

@@ -49,9 +49,10 @@ final class GroupSeat implements Runnable, ConsumerRebalanceListener {
             config.put("group.instance.id", ClientDriver.text(order, "instance"));
         }
         if (ClientDriver.text(order, "session") != null) {
-            int session = order.get("session").asInt();
-            config.put("session.timeout.ms", session);
-            config.put("heartbeat.interval.ms", session / 5);
+            config.put("session.timeout.ms", order.get("session").asInt());
+        }
+        if (ClientDriver.text(order, "heartbeat") != null) {
+            config.put("heartbeat.interval.ms", order.get("heartbeat").asInt());
         }
         if ("true".equals(ClientDriver.text(order, "manual"))) {
             config.put("enable.auto.commit", false);

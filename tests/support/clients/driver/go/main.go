@@ -53,6 +53,7 @@ type order struct {
 	Strategy   string          `json:"strategy"`
 	Instance   string          `json:"instance"`
 	Session    int             `json:"session"`
+	Heartbeat  int             `json:"heartbeat"`
 	Manual     bool            `json:"manual"`
 	How        string          `json:"how"`
 	Create     bool            `json:"create"`
@@ -480,7 +481,11 @@ func join(given *order) error {
 	}
 	if given.Session != 0 {
 		session := time.Duration(given.Session) * time.Millisecond
-		chosen = append(chosen, kgo.SessionTimeout(session), kgo.HeartbeatInterval(session/5))
+		chosen = append(chosen, kgo.SessionTimeout(session))
+	}
+	if given.Heartbeat != 0 {
+		between := time.Duration(given.Heartbeat) * time.Millisecond
+		chosen = append(chosen, kgo.HeartbeatInterval(between))
 	}
 	if given.Manual {
 		chosen = append(chosen, kgo.DisableAutoCommit())
