@@ -12,12 +12,23 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from rota.pipeline.session import session
+from tests.support.paths import ROOT
 from tests.system.spark.played import Ran, recorded_segments, run_recorded
 
 
+@pytest.fixture(scope="session", autouse=True)
+def small_queries() -> Iterator[None]:
+    """Sparks that tests start, in this process and in others, are set up for a few rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONF_DIR", str(ROOT / "tests" / "support" / "spark_conf"))
+        yield
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(small_queries: None) -> Iterator[SparkSession]:
     with session("local[2]") as started:
+        # Rota's session sets four for each core
+        started.conf.set("spark.sql.shuffle.partitions", "2")
         yield started
 
 
