@@ -33,8 +33,11 @@ class Driver:
         command: Sequence[str],
         path: str = str(ROOT),
         news: News | None = None,
+        *,
+        patience: float = PATIENCE,
     ) -> None:
         self._news = news
+        self._patience = patience
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in kill
         self._process = subprocess.Popen(
             command,
@@ -79,7 +82,7 @@ class Driver:
             self._process.stdin.write(json.dumps({"id": number, "op": op, **fields}) + "\n")
             self._process.stdin.flush()
         try:
-            return done.result(PATIENCE)
+            return done.result(self._patience)
         except TimeoutError as error:
             status = self._process.poll()
             error.add_note(f"{op} had no answer; exit code {status}; {self.said()}")
@@ -94,6 +97,12 @@ class Driver:
         """The end of what the library has logged."""
         self._log.seek(0)
         return self._log.read()[-8_000:]
+
+    def end(self) -> int:
+        """Close its input, and wait until it ends; its exit code."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return self._process.wait(self._patience)
 
     def kill(self) -> None:
         """End it as a crash does."""

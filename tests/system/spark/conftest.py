@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +14,45 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from rota.pipeline.session import session
+from tests.support.clients.link import Driver
+from tests.support.paths import ROOT
 from tests.system.spark.played import Ran, recorded_segments, run_recorded
+
+CONNECT_WORKER = "tests.system.spark.connect_worker"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_queries() -> Iterator[None]:
+    """Sparks that tests start, in this process and in others, are set up for a few rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONF_DIR", str(ROOT / "tests" / "support" / "spark_conf"))
+        yield
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(small_queries: None) -> Iterator[SparkSession]:
     with session("local[2]") as started:
+        # Rota's session sets four for each core
+        started.conf.set("spark.sql.shuffle.partitions", "2")
         yield started
+
+
+@pytest.fixture(scope="session")
+def connected(small_queries: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """A process with one Spark Connect session, for all tests of Spark Connect."""
+    for package in ("grpc", "grpc_status", "zstandard"):
+        pytest.importorskip(package)
+    words = [sys.executable, "-m", CONNECT_WORKER, str(tmp_path_factory.mktemp("java"))]
+    path = os.pathsep.join(filter(None, sys.path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_TESTING", "1")  # pyspark's own way to a server on a free port
+        started = Driver(words, path, patience=600)
+    try:
+        yield started
+        # one of the tests leaves a committer open
+        assert started.end() == 0, started.said()
+    finally:
+        started.kill()
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 import rota
 import rota.spark
+from tests.support.clients.link import Driver
 from tests.system.spark.test_committer import ends, fill, query, reading, rows
 
 CLASSIC = """
@@ -58,35 +59,6 @@ CLASSIC = """
     rows = spark.readStream.format("rota").options(**kafka, **more).load()
     writer = rows.writeStream.queryName("bills").option("checkpointLocation", folder)
     writer.trigger(availableNow=True).foreachBatch(sink).start().awaitTermination()
-"""
-
-# pyspark starts a server on this machine for local[...] where it is asked for Connect
-CONNECTED = """
-    import os, sys
-    from pathlib import Path
-    from pyspark.sql import SparkSession
-    import rota.spark
-    from rota.pipeline import java
-
-    address, folder, work = sys.argv[1:]
-    os.environ["JAVA_HOME"] = str(java.home(Path(work), java.find(), Path(work, "complaints")))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
-    rota.spark.register(spark)
-    kafka = {"kafka.bootstrap.servers": address, "subscribe": "orders"}
-    more = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
-
-    def run():
-        rows = spark.readStream.format("rota").options(**kafka, **more).load()
-        writer = rows.writeStream.queryName("bills").option("checkpointLocation", folder)
-        return writer.trigger(availableNow=True).format("noop").start()
-
-    with rota.spark.commit_to_group(spark, group_id="told", kafka=kafka, query="bills"):
-        run().awaitTermination()
-    forgotten = rota.spark.commit_to_group(
-        spark, group_id="caught", kafka=kafka, checkpoint=folder
-    )
-    assert forgotten.flush(120)
 """
 
 
@@ -150,11 +122,10 @@ def test_a_driver_that_ends_without_a_word_commits_the_last_batch(
     assert broker.committed("billing") == ends(tmp_path)
 
 
-def test_over_spark_connect_a_group_sees_the_same(broker: rota.Broker, tmp_path: Path) -> None:
-    for package in ("grpc", "grpc_status", "zstandard"):
-        pytest.importorskip(package)
+def test_over_spark_connect_a_group_sees_the_same(
+    connected: Driver, broker: rota.Broker, tmp_path: Path
+) -> None:
     folder = tmp_path / "checkpoint"
-    done = driver(CONNECTED, broker.bootstrap_servers, str(folder), str(tmp_path / "java"))
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert connected.ask("commit", servers=broker.bootstrap_servers, checkpoint=str(folder))
     assert set(ends(folder).values()) == {9}
     assert broker.committed("told") == broker.committed("caught") == ends(folder)

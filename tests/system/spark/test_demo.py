@@ -15,7 +15,9 @@ from rota.report.story import Story, tell
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of its tables, and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
-    printed = demo(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SPARK_CONF_DIR")  # as it is installed
+        printed = demo(folder)
     return folder / OUT, printed
 
 

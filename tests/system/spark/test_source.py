@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import re
-import subprocess
-import sys
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +17,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 import rota
 import rota.spark
 from rota import Broker
+from tests.support.clients.link import Driver
 from tests.support.paths import ROOT
 from tests.support.spark_query import commit, fill, p
 
@@ -218,44 +215,8 @@ def test_what_the_pages_show_runs(
     assert broker.committed("billing") == {p(0): 2}
 
 
-CONNECTED = """
-    import os, sys
-    from pathlib import Path
-    from pyspark.sql import SparkSession
-    from pyspark.sql.connect.session import SparkSession as Connected
-    import rota.spark
-    from rota.pipeline import java
-
-    address, work = sys.argv[1:]
-    os.environ["JAVA_HOME"] = str(java.home(Path(work), java.find(), Path(work, "complaints")))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
-    assert isinstance(spark, Connected), type(spark)
-    rota.spark.register(spark)
-    given = {"kafka.bootstrap.servers": address, "subscribe": "orders"}
-    rows = spark.read.format("rota").options(**given).load()
-    print(sorted(bytes(row.value).decode() for row in rows.collect()))
-    stream = spark.readStream.format("rota").options(**given, startingOffsets="earliest").load()
-    writer = stream.writeStream.format("memory").queryName("seen").trigger(availableNow=True)
-    writer.option("checkpointLocation", work + "/checkpoint").start().awaitTermination()
-    print(spark.sql("select count(*) as n, sum(offset) as total from seen").collect())
-    spark.stop()
-"""
-
-
-def test_the_same_over_spark_connect(broker: Broker, tmp_path: Path) -> None:
-    for name in ("grpc", "grpc_status", "zstandard"):
-        pytest.importorskip(name)
+def test_the_same_over_spark_connect(connected: Driver, broker: Broker, tmp_path: Path) -> None:
     fill(broker, 2, 3)
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(CONNECTED), broker.bootstrap_servers, str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == [
-        "['0-0', '0-1', '1-0', '1-1', '1-2']",
-        "[Row(n=5, total=4)]",
-    ]
+    servers = broker.bootstrap_servers
+    assert connected.ask("read", servers=servers) == ["0-0", "0-1", "1-0", "1-1", "1-2"]
+    assert connected.ask("stream", servers=servers, checkpoint=str(tmp_path)) == [5, 4]
