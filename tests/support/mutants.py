@@ -1,7 +1,8 @@
 """Faults that an engineer could make in storage and replay, and the tests that must find them.
 
 A mutant replaces one piece of text in one file of a copy of ``src``. Mutants of the coordinator,
-the members and the broker are in ``tests/pure/simulation``.
+the members and the broker are in ``tests/support/simulation/mutations.py`` and
+``tests/pure/simulation/test_broker_mutations.py``.
 """
 
 from __future__ import annotations

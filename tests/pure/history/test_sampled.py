@@ -36,8 +36,8 @@ from rota.replay.timeline import Timeline, read
 from rota.replay.whatif import Again
 from rota.sim.trace import What
 from tests.pure.history.tale import member
-from tests.pure.simulation.days import day
 from tests.support.examples import examples
+from tests.support.simulation.days import day
 
 A, B, C = (member(name) for name in "abc")
 

@@ -15,7 +15,7 @@ from rota.replay.fact import Mark, Written
 from rota.replay.timeline import Timeline, read, steps
 from rota.sim.result import Simulation
 from rota.sim.trace import What
-from tests.pure.simulation.days import day
+from tests.support.simulation.days import day
 
 FOLLOW_UP = "partitions were taken away"
 """How a member says that it joins for the next round of a cooperative rebalance."""

@@ -19,9 +19,9 @@ from rota.model.entry import (
     OffsetForgotten,
 )
 from rota.sim.node import Boundary
-from tests.pure.simulation import story
-from tests.pure.simulation.weather import FAILURES
 from tests.support.examples import first
+from tests.support.simulation import story
+from tests.support.simulation.weather import FAILURES
 
 
 @cache

@@ -22,8 +22,8 @@ from rota.model.entry import (
     OffsetForgotten,
 )
 from rota.sim.node import Boundary
-from tests.pure.simulation import broker, story
-from tests.pure.simulation.broker import BrokerArena
+from tests.support.simulation import broker, story
+from tests.support.simulation.broker import BrokerArena
 
 EVERY = 3
 """At a commit only every so-manieth append is broken; `make nightly` breaks all."""

@@ -17,8 +17,8 @@ from rota.formats.buffer import Int64Array
 from rota.formats.journal.column import Entries
 from rota.group.event import Append
 from rota.storage.log import Log
-from tests.pure.simulation import broker
-from tests.pure.simulation.play import Failure, play
+from tests.support.simulation import broker
+from tests.support.simulation.play import Failure, play
 
 WITHIN = 40
 """So many seeds are enough, from the first on that found it when this was written."""

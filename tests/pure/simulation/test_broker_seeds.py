@@ -10,9 +10,9 @@ import os
 
 import pytest
 
-from tests.pure.simulation import broker
-from tests.pure.simulation.play import Failure, play
 from tests.support.examples import first
+from tests.support.simulation import broker
+from tests.support.simulation.play import Failure, play
 
 AGAIN = os.environ.get("ROTA_SEED")
 SEEDS = range(12) if AGAIN is None else (int(AGAIN),)

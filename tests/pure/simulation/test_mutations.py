@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.pure.simulation.mutations import MUTATIONS, Mutation
-from tests.pure.simulation.play import Failure, play
+from tests.support.simulation.mutations import MUTATIONS, Mutation
+from tests.support.simulation.play import Failure, play
 
 WITHIN = 50
 """So many seeds are enough."""

@@ -16,11 +16,11 @@ import pytest
 from rota.group.event import Happened
 from rota.group.state import MOVES
 from rota.member.event import Call
-from tests.pure.simulation.mutations import MUTATIONS
-from tests.pure.simulation.plan import KINDS, Act, Kind, drawn
-from tests.pure.simulation.play import Failure, play
-from tests.pure.simulation.weather import FAILURES
 from tests.support.examples import first
+from tests.support.simulation.mutations import MUTATIONS
+from tests.support.simulation.plan import KINDS, Act, Kind, drawn
+from tests.support.simulation.play import Failure, play
+from tests.support.simulation.weather import FAILURES
 
 AGAIN = os.environ.get("ROTA_SEED")
 SEEDS = range(200) if AGAIN is None else (int(AGAIN),)

@@ -12,8 +12,8 @@ from rota.sim.scenario import read_scenario
 from rota.sim.script import Script
 from rota.sim.trace import What
 from rota.sim.world import World
-from tests.pure.simulation.days import day
 from tests.support.examples import first
+from tests.support.simulation.days import day
 
 SHORT = 30
 LONG = 1_500

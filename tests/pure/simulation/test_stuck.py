@@ -16,9 +16,9 @@ from rota.model.reply import JoinReply
 from rota.model.request import Sync
 from rota.model.topic import TopicPartition
 from rota.sim.trace import Record, What
-from tests.pure.simulation import story
-from tests.pure.simulation.play import run
-from tests.pure.simulation.worlds import Arena
+from tests.support.simulation import story
+from tests.support.simulation.play import run
+from tests.support.simulation.worlds import Arena
 
 SECOND = 1_000
 

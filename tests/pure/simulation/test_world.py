@@ -15,7 +15,8 @@ from rota.sim.network import Fate, Odds, Shaky, Steady
 from rota.sim.node import Boundary
 from rota.sim.trace import What
 from rota.sim.world import World
-from tests.pure.simulation.settled import (
+from tests.support.examples import first
+from tests.support.simulation.settled import (
     PROMPT,
     calls,
     notes,
@@ -25,7 +26,6 @@ from tests.pure.simulation.settled import (
     saved,
     settled,
 )
-from tests.support.examples import first
 
 SESSION = 45_000
 BEAT = 3_000

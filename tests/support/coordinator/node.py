@@ -34,7 +34,8 @@ class CoordinatorSide:
     @property
     def remaining(self) -> int:
         """Milliseconds until the next timer ends."""
-        return min((at - self._now for at in self._timers.values()), default=self.slack)
+        driver = self._driver
+        return min((at - driver.now for at in driver.timers.values()), default=self.slack)
 
     def send(self, label: str, client_id: str, request: Request) -> None:
         self._sent[self._driver.send(request)] = label, request

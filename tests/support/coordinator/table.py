@@ -18,7 +18,7 @@ from rota.model.reply import (
     Reply,
 )
 from tests.support.coordinator.actor import CONFIG
-from tests.support.coordinator.node import Node
+from tests.support.coordinator.node import CoordinatorSide
 from tests.support.coordinator.play import Case, Repeat, Verdict, before_rota, judge, play
 from tests.support.coordinator.question import QUESTIONS
 from tests.support.coordinator.stage import QUIET, Stage
@@ -91,9 +91,9 @@ def bundles() -> list[Bundle]:
 
 def together(state: str) -> int:
     """How many questions a group in this state can be asked before one of its timers is near."""
-    node = Node(CONFIG)
-    play(STATES[state], node)
-    return max(1, min(TOGETHER, (node.remaining - IN_HAND) // QUIET))
+    side = CoordinatorSide(CONFIG)
+    play(STATES[state], side)
+    return max(1, min(TOGETHER, (side.remaining - IN_HAND) // QUIET))
 
 
 def judge_table(port: int) -> dict[str, Verdict]:

@@ -10,8 +10,8 @@ from rota.sim.policy import Policy
 from rota.sim.scenario import read_scenario
 from rota.sim.script import Script
 from rota.sim.world import World
-from tests.pure.simulation.days import day
 from tests.support.command import environment, run_python
+from tests.support.simulation.days import day
 
 
 def played(text: str, seed: int, *, skip: bool) -> World:

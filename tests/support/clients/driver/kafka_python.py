@@ -9,6 +9,8 @@ import time
 from importlib.metadata import version
 from typing import Any
 
+import kafka
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -17,8 +19,6 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import KafkaTimeoutError, NoError
 from kafka.structs import OffsetAndMetadata
 
-import kafka
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from tests.support.clients.driver.desk import PATIENCE, Library, Member, Overheard, deadline, run
 
 STRATEGIES = {

@@ -37,9 +37,9 @@ from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import JoinReply
 from rota.model.request import Join
 from rota.model.topic import TopicPartition
-from tests.pure.simulation.answer import Told
-from tests.pure.simulation.rule import must
-from tests.pure.simulation.safety import Desk
+from tests.support.simulation.answer import Told
+from tests.support.simulation.rule import must
+from tests.support.simulation.safety import Desk
 
 Consumed = Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
 

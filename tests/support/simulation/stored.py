@@ -16,7 +16,7 @@ from rota.model.entry import (
 )
 from rota.model.membership import NO_GENERATION, Subscription
 from rota.model.topic import TopicPartition
-from tests.pure.simulation.rule import Broken, must
+from tests.support.simulation.rule import Broken, must
 
 COOPERATIVE = "cooperative-sticky"
 

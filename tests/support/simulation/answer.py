@@ -30,8 +30,8 @@ from rota.model.request import (
     Sync,
 )
 from rota.model.topic import TopicPartition
-from tests.pure.simulation.rule import must
-from tests.pure.simulation.stored import Stored
+from tests.support.simulation.rule import must
+from tests.support.simulation.stored import Stored
 
 
 @dataclass(slots=True)

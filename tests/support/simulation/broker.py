@@ -37,15 +37,15 @@ from rota.sim.process import Process, Program
 from rota.sim.stage import Stage
 from rota.sim.trace import What
 from rota.storage.log import Appended, Pair
-from tests.pure.simulation.answer import Answers
-from tests.pure.simulation.ownership import Floor, WatchedMachine
-from tests.pure.simulation.plan import Plan
-from tests.pure.simulation.rule import must
-from tests.pure.simulation.safety import Desk, WatchedCoordinator
-from tests.pure.simulation.worlds import Arena
 from tests.support.coordinator import wire
 from tests.support.faulty_disk import FaultyDisk, Stopped
 from tests.support.node import build_node, decode_response, is_fault, open_storage, request_frame
+from tests.support.simulation.answer import Answers
+from tests.support.simulation.ownership import Floor, WatchedMachine
+from tests.support.simulation.plan import Plan
+from tests.support.simulation.rule import must
+from tests.support.simulation.safety import Desk, WatchedCoordinator
+from tests.support.simulation.worlds import Arena
 
 CONFIG = BrokerConfig(offsets_partitions=1, offsets_segment_bytes=8_192)
 """One coordinator, and segments that are soon full, so that they are compacted."""

@@ -15,8 +15,8 @@ from rota.model.entry import GroupSaved, OffsetCommitted
 from rota.model.reply import CommitReply, JoinReply
 from rota.model.request import CommitOffsets, Join, Sync
 from rota.sim.trace import Record
-from tests.pure.simulation.director import Director
-from tests.pure.simulation.liveness import (
+from tests.support.simulation.director import Director
+from tests.support.simulation.liveness import (
     CALM,
     check_settled,
     most_generations,
@@ -24,9 +24,9 @@ from tests.pure.simulation.liveness import (
     settling_time,
     watch_for_outcasts,
 )
-from tests.pure.simulation.plan import Plan, drawn
-from tests.pure.simulation.rule import Broken, must
-from tests.pure.simulation.worlds import Arena, watched
+from tests.support.simulation.plan import Plan, drawn
+from tests.support.simulation.rule import Broken, must
+from tests.support.simulation.worlds import Arena, watched
 
 Watched: TypeAlias = Callable[[Plan, Counter[str], ExitStack], Arena]
 WIDTH = 170

@@ -26,10 +26,10 @@ from rota.sim.chance import Chance
 from rota.sim.process import Listener, Process, Program
 from rota.sim.trace import What
 from rota.sim.world import World
-from tests.pure.simulation.ownership import Floor, WatchedMachine
-from tests.pure.simulation.plan import SECOND, GroupPlan, Plan
-from tests.pure.simulation.safety import Desk, WatchedCoordinator
-from tests.pure.simulation.weather import Weather
+from tests.support.simulation.ownership import Floor, WatchedMachine
+from tests.support.simulation.plan import SECOND, GroupPlan, Plan
+from tests.support.simulation.safety import Desk, WatchedCoordinator
+from tests.support.simulation.weather import Weather
 
 PROBES = "probes"
 """A group of nobody, whose offsets are written when something has to be."""

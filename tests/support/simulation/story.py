@@ -16,12 +16,12 @@ from rota.model.request import DeleteGroups, DeleteOffsets
 from rota.model.topic import TopicPartition
 from rota.sim.network import Odds
 from rota.sim.process import Process, Program
-from tests.pure.simulation.liveness import CALM, check_settled, nudge
-from tests.pure.simulation.plan import SECOND, GroupPlan, Kind, Plan
-from tests.pure.simulation.play import Watched, run
-from tests.pure.simulation.play import settle as settle_down
-from tests.pure.simulation.rule import must
-from tests.pure.simulation.worlds import Arena, watched
+from tests.support.simulation.liveness import CALM, check_settled, nudge
+from tests.support.simulation.plan import SECOND, GroupPlan, Kind, Plan
+from tests.support.simulation.play import Watched, run
+from tests.support.simulation.play import settle as settle_down
+from tests.support.simulation.rule import must
+from tests.support.simulation.worlds import Arena, watched
 
 GROUP = "g"
 END = 100 * SECOND

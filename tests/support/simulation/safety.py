@@ -1,7 +1,7 @@
 """What a coordinator may do: checked on every event it handles.
 
 The checks know nothing of its insides. They see events and commands, ask for the list of groups,
-and compare with the journal, replayed a second time by :mod:`tests.pure.simulation.stored`.
+and compare with the journal, replayed a second time by :mod:`tests.support.simulation.stored`.
 
 When a generation may come again: one whose assignment was not stored is unknown to the next
 coordinator, which gives its number out once more. Nobody was ever stable in it. Each time a join
@@ -61,8 +61,8 @@ from rota.model.request import (
     Request,
     Sync,
 )
-from tests.pure.simulation.answer import Answers, Live
-from tests.pure.simulation.rule import Broken, must
+from tests.support.simulation.answer import Answers, Live
+from tests.support.simulation.rule import Broken, must
 
 LATER = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 """What is told of something that could not be stored."""

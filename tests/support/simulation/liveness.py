@@ -12,10 +12,10 @@ from rota.model.topic import TopicPartition
 from rota.sim.link import JOIN_LAPSE, REQUEST_TIMEOUT
 from rota.sim.process import Process
 from rota.sim.trace import What
-from tests.pure.simulation.ownership import WatchedMachine
-from tests.pure.simulation.plan import SECOND, UNTROUBLED, Act
-from tests.pure.simulation.rule import must
-from tests.pure.simulation.worlds import Arena, Wish
+from tests.support.simulation.ownership import WatchedMachine
+from tests.support.simulation.plan import SECOND, UNTROUBLED, Act
+from tests.support.simulation.rule import must
+from tests.support.simulation.worlds import Arena, Wish
 
 SLACK = 10 * SECOND
 """The initial delay, some heartbeats, listeners, the rounds that follow a cooperative one."""

@@ -25,8 +25,8 @@ from rota.model.topic import TopicPartition
 from rota.sim.node import Boundary
 from rota.sim.process import Process, Program
 from rota.sim.trace import What
-from tests.pure.simulation.plan import DUSK, SECOND, UNTROUBLED, Act, GroupPlan
-from tests.pure.simulation.worlds import Arena, Wish
+from tests.support.simulation.plan import DUSK, SECOND, UNTROUBLED, Act, GroupPlan
+from tests.support.simulation.worlds import Arena, Wish
 
 BOUNDARIES = {
     Act.CRASH_BEFORE_APPEND: Boundary.BEFORE_APPEND,
