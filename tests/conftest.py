@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections import defaultdict
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,8 @@ SHARED = ("spark/beside", "spark", "browser", "consumer")
 LONGEST = ("spark", "spark/beside", "consumer", "browser", "system/interop/test_clients.py")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     """Leave slow folders to ``make check``, and keep tests that share something together."""
     groups = {}
     for item in items:
@@ -54,6 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.check)
         groups[item] = _group(item, parts)
         item.add_marker(pytest.mark.xdist_group(groups[item]))
+    yield  # pytest selects by these marks, and orders by fixtures
     items.sort(key=lambda item: _turn(groups[item]))
 
 
