@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from rota.pipeline.run import run
 from rota.pipeline.stage import Stage
 from rota.tables import REBALANCES
 from tests.support.recorded_segment import journal_segments
-from tests.system.spark.played import Quiet, everything, ran, write_segment
+from tests.system.spark.played import Quiet, Row, everything, ran, write_segment
 
 
 class Killed(BaseException):
@@ -41,11 +42,28 @@ def fewer(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_at_every_stage_the_old_tables_stay(
-    spark: SparkSession, few: Path, fewer: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    ran(spark, Evidence(segments=(str(fewer),)), out)
+@pytest.fixture(scope="module")
+def begun(spark: SparkSession, fewer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder after a run over the smaller journal."""
+    return ran(spark, Evidence(segments=(str(fewer),)), tmp_path_factory.mktemp("begun")).out
+
+
+@pytest.fixture
+def out(begun: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(begun, tmp_path / "out", symlinks=True))
+
+
+@pytest.fixture(scope="module")
+def fresh(
+    spark: SparkSession, few: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[Row]]:
+    """The tables of a run over the larger journal that was never killed."""
+    done = ran(spark, Evidence(segments=(str(few),)), tmp_path_factory.mktemp("fresh"))
+    return everything(done.out)
+
+
+def test_at_every_stage_the_old_tables_stay(spark: SparkSession, few: Path, out: Path) -> None:
     old = everything(out)
     for stage in Stage:
 
@@ -104,31 +122,40 @@ def _killed(segments: Path, out: Path, stage: Stage, *, middle: bool) -> None:
 
 
 def _heals(
-    spark: SparkSession, few: Path, fewer: Path, out: Path, stage: Stage, middle: bool
+    spark: SparkSession,
+    few: Path,
+    out: Path,
+    fresh: dict[str, list[Row]],
+    stage: Stage,
+    *,
+    middle: bool,
 ) -> None:
-    ran(spark, Evidence(segments=(str(fewer),)), out)
     old = everything(out)
     _killed(few, out, stage, middle=middle)
     assert everything(out) == old
     ran(spark, Evidence(segments=(str(few),)), out)
     new = everything(out)
-    again = ran(spark, Evidence(segments=(str(few),)), out.with_name("fresh"))
-    assert new == everything(again.out)
+    assert new == fresh
     assert new[REBALANCES.name]
 
 
 def test_a_process_killed_while_it_writes(
-    spark: SparkSession, few: Path, fewer: Path, tmp_path: Path
+    spark: SparkSession, few: Path, out: Path, fresh: dict[str, list[Row]]
 ) -> None:
-    _heals(spark, few, fewer, tmp_path / "out", Stage.COMMITS, middle=True)
+    _heals(spark, few, out, fresh, Stage.COMMITS, middle=True)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("middle", [False, True])
 @pytest.mark.parametrize("stage", [each for each in Stage if each not in {Stage.FIND, Stage.START}])
 def test_a_process_killed_at_any_stage(
-    spark: SparkSession, few: Path, fewer: Path, tmp_path: Path, stage: Stage, middle: bool
+    spark: SparkSession,
+    few: Path,
+    out: Path,
+    fresh: dict[str, list[Row]],
+    stage: Stage,
+    middle: bool,
 ) -> None:
     if middle and stage in {Stage.EVIDENCE, Stage.LAG, Stage.PUBLISH}:
         pytest.skip("writes nothing with Spark here")
-    _heals(spark, few, fewer, tmp_path / "out", stage, middle=middle)
+    _heals(spark, few, out, fresh, stage, middle=middle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -159,6 +160,13 @@ class Twins:
     def places(self) -> list[Path]:
         """Where the checkpoints are."""
         return list(map(Path, self._places.values()))
+
+    def copy(self, options: Options) -> Twins:
+        """Streams that go on from here with these options, beside this one."""
+        copied = self._beside.twins(options)
+        for source, place in self._places.items():
+            shutil.copytree(place, copied._places[source])
+        return copied
 
     def swap(self) -> None:
         """Each goes on where the other has ended."""

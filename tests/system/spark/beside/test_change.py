@@ -11,12 +11,22 @@ from tests.system.spark.beside.stage import Beside, Twins
 LOST = "Some data may have been lost"
 
 
-def begun(beside: Beside, topic: str, *, lose: bool = False, **more: str) -> Twins:
+def begun(beside: Beside, topic: str, **more: str) -> Twins:
     """A stream that has read what was there."""
-    options = {"subscribe": topic, **EARLIEST, **more, **(LOSE if lose else {})}
-    twins = beside.twins(options)
+    twins = beside.twins({"subscribe": topic, **EARLIEST, **more})
     assert twins.run().count == 10
     return twins
+
+
+def begun_twice(beside: Beside, topic: str) -> tuple[Twins, Twins]:
+    """The same that fails when data is lost, and one that goes on."""
+    strict = begun(beside, topic)
+    return strict, lenient(strict)
+
+
+def lenient(twins: Twins) -> Twins:
+    """A stream from the same place on that goes on when data is lost."""
+    return twins.copy({**twins.options, **LOSE})
 
 
 def fails(twins: Twins, own: str, rota: str) -> None:
@@ -86,76 +96,74 @@ def test_a_new_partition_is_limited_like_others(shop: Shop, beside: Beside) -> N
 
 def test_a_new_partition_that_does_not_begin_at_0(shop: Shop, beside: Beside) -> None:
     shop.fill(shop.create("clipped"), 10)
-    strict, lenient = begun(beside, "clipped"), begun(beside, "clipped", lose=True)
+    strict, loose = begun_twice(beside, "clipped")
     shop.grow("clipped", 2)
     shop.fill("clipped", 5, partition=1)
     shop.expire("clipped", 2, partition=1)
     fails(strict, LOST, "clipped-1")
-    assert lenient.run().places == [("clipped", 1, offset) for offset in (2, 3, 4)]
+    assert loose.run().places == [("clipped", 1, offset) for offset in (2, 3, 4)]
 
 
 def test_retention_overtakes(shop: Shop, beside: Beside) -> None:
     shop.fill(shop.create("overtaken"), 10)
-    strict, lenient = begun(beside, "overtaken"), begun(beside, "overtaken", lose=True)
+    strict, loose = begun_twice(beside, "overtaken")
     shop.fill("overtaken", 10)
     shop.expire("overtaken", 14)
     fails(strict, "OffsetOutOfRange", "overtaken-0")
-    assert lenient.run().places == [("overtaken", 0, offset) for offset in range(14, 20)]
+    assert loose.run().places == [("overtaken", 0, offset) for offset in range(14, 20)]
 
 
 def test_retention_takes_all(shop: Shop, beside: Beside) -> None:
     shop.fill(shop.create("emptied"), 10)
-    strict, lenient = begun(beside, "emptied"), begun(beside, "emptied", lose=True)
+    strict, loose = begun_twice(beside, "emptied")
     shop.fill("emptied", 10)
     shop.expire("emptied", 20)
     fails(strict, "OffsetOutOfRange", "emptied-0")
-    seen = lenient.run()
+    seen = loose.run()
     assert (seen.count, seen.last) == (0, at("emptied", 20))
 
 
 def test_made_again_with_fewer(shop: Shop, beside: Beside) -> None:
     shop.fill(shop.create("renewed"), 10)
-    strict, lenient = begun(beside, "renewed"), begun(beside, "renewed", lose=True)
+    strict, loose = begun_twice(beside, "renewed")
     shop.delete("renewed")
     shop.fill(shop.create("renewed"), 4)
     fails(strict, "offset was changed from 10 to 4", "renewed-0")
-    seen = lenient.run()
+    seen = loose.run()
     assert (seen.count, seen.last) == (0, at("renewed", 4))
     shop.fill("renewed", 2)
-    assert lenient.run().places == [("renewed", 0, 4), ("renewed", 0, 5)]
+    assert loose.run().places == [("renewed", 0, 4), ("renewed", 0, 5)]
 
 
 def test_made_again_with_fewer_partitions(shop: Shop, beside: Beside) -> None:
     shop.fill(shop.create("shrunk", 2), 10)
-    strict, lenient = begun(beside, "shrunk"), begun(beside, "shrunk", lose=True)
+    strict, loose = begun_twice(beside, "shrunk")
     shop.delete("shrunk")
     shop.fill(shop.create("shrunk"), 12)
     fails(strict, "have been deleted", "shrunk-1")
-    assert lenient.run().places == [("shrunk", 0, 10), ("shrunk", 0, 11)]
+    assert loose.run().places == [("shrunk", 0, 10), ("shrunk", 0, 11)]
 
 
 @pytest.mark.parametrize("lose", [False, True])
 def test_gone(shop: Shop, beside: Beside, *, lose: bool) -> None:
     topic = f"gone-{lose}".lower()
     shop.fill(shop.create(topic), 10)
-    twins = begun(beside, topic, lose=lose)
+    twins = begun(beside, topic, **(LOSE if lose else {}))
     shop.delete(topic)
     fails(twins, "UnknownTopicOrPartition", topic)
 
 
 def test_topics_come_and_go_by_pattern(shop: Shop, beside: Beside) -> None:
     shop.fill(shop.create("leaf-1"), 10)
-    options = {"subscribePattern": "^leaf-", **EARLIEST}
-    strict, lenient = beside.twins(options), beside.twins({**options, **LOSE})
+    strict = beside.twins({"subscribePattern": "^leaf-", **EARLIEST})
     strict.run()
-    lenient.run()
     shop.fill(shop.create("leaf-2"), 2)
     assert strict.run().places == [("leaf-2", 0, 0), ("leaf-2", 0, 1)]
-    lenient.run()
+    loose = lenient(strict)
     shop.delete("leaf-1")
     shop.fill("leaf-2", 1)
     fails(strict, "have been deleted", "leaf-1-0")
-    seen = lenient.run()
+    seen = loose.run()
     assert (seen.places, seen.last) == ([("leaf-2", 0, 2)], at("leaf-2", 3))
 
 
