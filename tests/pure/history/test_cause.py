@@ -214,6 +214,20 @@ def test_the_line_before_tells_why_a_member_left() -> None:
         assert reason in told.reason
 
 
+def test_of_two_that_left_the_last_one_before_the_call_tells_why() -> None:
+    lines = [
+        f"[Group g] Member {name}-id has left group through explicit `LeaveGroup` request; "
+        f"client reason: {reason}"
+        for name, reason in (
+            ("b", "consumer poll timeout has expired."),
+            ("a", "the consumer is being closed"),
+        )
+    ]
+    call = prepared("explicit `LeaveGroup` request for (a-id) members.")
+
+    assert explain(LEAVE, {}, logged(*lines, call)).cause is Cause.LEFT
+
+
 NO_REASON = prepared("Removing member a-id on LeaveGroup; client reason: not provided")
 
 

@@ -60,3 +60,10 @@ def test_few_of_many_commits_between_two_moments_are_kept() -> None:
     assert len(kept) == 3 * LAST
     assert at[kept].max() == 99_999
     assert {500, 70_000} <= set(at[kept].tolist())
+
+
+def test_the_last_commit_is_not_after_one_time_and_after_another() -> None:
+    commits, held = {("t", 0): np.array([10, 20], dtype=np.int64)}, {"t": (0,)}
+
+    assert [latest(commits, held, until) for until in (9, 10, 19, 20)] == [None, 10, 10, 20]
+    assert [latest(commits, held, 20, since) for since in (19, 20)] == [20, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rota.replay.cost import cost, protocol
+from rota.replay.cost import acts_eagerly, cost, protocol
 from rota.replay.fact import Cost, Kind
 from rota.replay.step import steps
 from tests.pure.history.tale import generation, member, step
@@ -175,3 +175,13 @@ def test_the_fewest_moves_heed_subscriptions() -> None:
     )
     found = cost(step(before, after))
     assert (found.moved, found.moved_min) == (4, 2)
+
+
+@pytest.mark.parametrize(("said_in", "eagerly"), [(4, False), (5, True)])
+def test_a_static_member_that_is_down_gave_nothing_up(said_in: int, eagerly: bool) -> None:
+    """What it said before the last generation is not about that one."""
+    static = member("s!pod", owned_generation=said_in)
+    before, after = (
+        generation(number, [static], strategy="cooperative-sticky") for number in (5, 6)
+    )
+    assert acts_eagerly(before, after, static) is eagerly
