@@ -95,10 +95,9 @@ def test_classes_of_python_are_where_they_are_said_to_be(name: str) -> None:
 
 
 def test_kafka_python_takes_them(servers: str) -> None:
+    from kafka import KafkaConsumer
     from kafka.errors import KafkaConfigurationError
     from kafka.net.compat import KafkaNetClient
-
-    from kafka import KafkaConsumer
 
     one = LIBRARIES[library.KAFKA_PYTHON]
     given = member(one)

@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from kafka import KafkaConsumer
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer.group import JoinGroupResponse
 from kafka.protocol.metadata import MetadataResponse
-
-from kafka import KafkaConsumer
 
 VERSION = 7
 Given = dict[str, set[tuple[str, int]]]

@@ -6,10 +6,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from kafka.structs import OffsetAndMetadata
-
 import kafka
 from kafka import KafkaConsumer, TopicPartition
+from kafka.structs import OffsetAndMetadata
+
 from tests.support.clients.driver.desk import run
 from tests.support.clients.driver.kafka_python import LOST, STRATEGIES, KafkaPython
 from tests.system.consumer.driver.noted import TURN, Got, Noted, Place
