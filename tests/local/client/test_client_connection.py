@@ -780,3 +780,26 @@ def test_an_error_of_another_kind_ends_a_race() -> None:
             await race.first([way, way])
 
     run(main())
+
+
+def test_a_connection_that_is_collected_while_it_opens_waits_for_nothing() -> None:
+    """As when a program forgets its consumer: the loop does not run any more."""
+    accepted = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        accepted.set()
+        await reader.read()
+
+    async def main() -> None:
+        async with server(say_nothing) as at:
+            made = Connection(address(at), Means(config(at)), at)
+            opening = made.establish(soon(), patience=10, silence=10)
+            task = asyncio.create_task(opening)
+            await asyncio.wait_for(accepted.wait(), 60)
+            opening.close()
+            assert not made.usable
+            with pytest.raises(RuntimeError, match="reuse"):
+                await task
+
+    run(main())
