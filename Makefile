@@ -22,9 +22,9 @@ $(READY): pyproject.toml
 run: $(READY)    ## the main job on a simulated day: `rota run --demo`, report and tables in rota-demo/
 	@$(BIN)/rota run --demo
 
-# Tests that share a broker or a Spark stay in one worker (--dist loadgroup); the others go where
-# there is room. What waits for brokers needs little of a core, so the rest has one worker more.
-PYTEST = $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
+# A file's tests run in one worker, as do those that share a Kafka or a Spark (tests/conftest.py).
+# What waits for brokers needs little of a core, so the rest has one worker more.
+PYTEST = $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
 STARTED := $(shell date +%s)
 
 test: $(READY)   ## lint, types, layers and the quick tests of everything: minutes

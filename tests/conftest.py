@@ -7,7 +7,7 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Generator
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -39,41 +39,48 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 #: Seconds after which a run says which tests took the time.
 LONG_RUN = 600
-#: Tests that share a running broker, Spark or browser: one worker runs them all.
-SHARED = ("spark/beside", "spark", "browser", "consumer")
-#: Groups that take minutes, the longest first.
-LONGEST = ("spark", "spark/beside", "consumer", "browser", "system/interop/test_clients.py")
+#: Folders of tests/system that share a running Kafka, Spark or browser, the longest first.
+SHARED = ("spark/beside", "spark", "consumer", "kafka", "browser")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """Leave slow folders to ``make check``, and keep tests that share something together."""
-    groups = {}
+    """Leave tests/system to ``make check``, and start the longest groups of tests first."""
     for item in items:
-        parts = item.path.relative_to(Path(__file__).parent).parts
-        if parts[0] == "system" and item.get_closest_marker("quick") is None:
+        if item.nodeid.startswith("tests/system/") and item.get_closest_marker("quick") is None:
             item.add_marker(pytest.mark.check)
-        groups[item] = _group(item, parts)
-        item.add_marker(pytest.mark.xdist_group(groups[item]))
     yield  # pytest selects by these marks, and orders by fixtures
-    items.sort(key=lambda item: _turn(groups[item]))
+    items.sort(key=lambda item: _turn(group_of(item.nodeid)))
 
 
-def _group(item: pytest.Item, parts: tuple[str, ...]) -> str:
-    """Tests of one group run in one worker, one after the other."""
-    if parts[0] == "system":
-        inside = "/".join(parts[1:])
-        for folder in SHARED:
-            if inside.startswith(f"{folder}/"):
-                return folder
-        if parts[1] == "kafka" and "broker" in getattr(item, "fixturenames", ()):
-            return "kafka broker"
-    return "/".join(parts)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run the tests of one group in one worker, one after the other.
+
+    xdist has this as ``--dist loadgroup``, which does nothing with pytest 9.2: it changes an
+    attribute that pytest does not read any more.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class GroupScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return GroupScheduling(config, log)
+
+
+def group_of(nodeid: str) -> str:
+    """The folder whose tests share what they have started; else the test's own file."""
+    file, _, _ = nodeid.partition("::")
+    for folder in SHARED:
+        if file.startswith(f"tests/system/{folder}/"):
+            return folder
+    return file
 
 
 def _turn(group: str) -> int:
     """Long groups start first, so that no worker is left with one of them at the end."""
-    return LONGEST.index(group) if group in LONGEST else len(LONGEST)
+    return SHARED.index(group) if group in SHARED else len(SHARED)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -26,6 +26,16 @@ from tests.system.interop.record import Record
 
 AT_ONCE = 8
 WITH_KAFKA = os.environ.get("ROTA_INTEROP") == "kafka"
+#: What ``make test`` tries, with the libraries that are installed beside these tests.
+QUICK = {
+    (case, client.name)
+    for case in ("produce and read, none", "group, range")
+    for client in (KAFKA_PYTHON, AIOKAFKA, CONFLUENT)
+}
+
+
+def marks(cell: Cell) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.quick] if (cell.case, cell.client.name) in QUICK else []
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +80,9 @@ def together(strategy: str, stage: Stage) -> list[Client]:
     return there
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize(
+    "cell", [pytest.param(cell, id=str(cell), marks=marks(cell)) for cell in CELLS]
+)
 def test_a_client(
     cell: Cell, turns: dict[str, Future[Any]], record: Record, request: pytest.FixtureRequest
 ) -> None:
