@@ -68,6 +68,8 @@ def test_when_all_have_ended_it_is_said_which_were_aborted() -> None:
     answer = peer.fetch({T: 4}, isolation=COMMITTED)[T]
     assert answer.last_stable_offset == answer.high_watermark == 8
     assert [each.producer_id for each in answer.aborted_transactions] == [9]
+    at_marker = peer.fetch({T: 6}, isolation=COMMITTED)[T]
+    assert [each.producer_id for each in at_marker.aborted_transactions] == [9]
     late = peer.fetch({T: 7}, isolation=COMMITTED)[T]
     assert late.aborted_transactions == []
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,12 @@ from tests.support.journal_entries import (
 )
 
 Record = tuple[bytes, bytes | None]
+
+#: Key and value of an offset in version 3, in which only the metadata has a length.
+OFFSET = (
+    struct.pack(">hh1sh1si", 1, 1, b"g", 1, b"t", 0),
+    struct.pack(">hqih4sq", 3, 7, 2, 4, b"note", 1_700_000_000_000),
+)
 
 
 @st.composite
@@ -147,6 +154,24 @@ def test_a_record_without_a_key_is_left() -> None:
     columns = batch.decode(batch.encode([batch.Record(0, 0, None, b"value")]))
     found = column.decode_batches(columns)
     assert (found.left.tolist(), found.type.tolist()) == ([0], [column.NO_TYPE])
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["before 0.9", "today"])
+@pytest.mark.parametrize(
+    "wrong", [lambda value: b"", lambda value: value + b"x"], ids=["empty", "a byte too many"]
+)
+def test_an_offset_whose_value_does_not_follow_the_format_is_left(
+    kind: int, wrong: Callable[[bytes], bytes]
+) -> None:
+    """Neither a tombstone, nor a commit: the other decoder says what is wrong with it."""
+    key, value = OFFSET
+    good = bytes([0, kind]) + key[2:]
+    case: list[Record] = [(good, value), (good, wrong(value)), (good, None)]
+    found = read(case)
+    assert found.left.tolist() == [1]
+    assert found.commits.row.tolist() == [0, 2]
+    assert found.commits.tombstone.tolist() == [False, True]
+    check(case, found)
 
 
 def test_no_records_are_no_entries() -> None:

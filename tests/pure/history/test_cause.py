@@ -497,7 +497,13 @@ def test_a_static_member_with_another_id_may_have_been_put_out_first() -> None:
     static = replace(A, static_id="s")
     back = replace(static, member_id="another")
 
-    assert inferred(step([static, B], [back, B])).cause is Cause.UNKNOWN
+    made = step([static, B], [back, B])
+    assert inferred(made).cause is Cause.UNKNOWN
+    # a static member that is closed does not leave the group, however shortly before it committed
+    told = inferred(made, committed(END - 20))
+    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.SILENT)
+    other = replace(made, rounds=(replace(made.after, strategy="sticky"),))
+    assert inferred(other, committed(END - 20)).likely is Cause.STRATEGY
 
 
 def test_the_same_members_with_other_topics_changed_their_subscription() -> None:

@@ -128,6 +128,24 @@ def test_a_deleted_topic_has_not_moved() -> None:
     assert cost(steps(told[:2])[-1]).moved == 1
 
 
+@pytest.mark.parametrize(("strategy", "moved"), [("sticky", 2), ("cooperative-sticky", 3)])
+def test_what_an_eager_rebalance_gives_nobody_has_not_moved(strategy: str, moved: int) -> None:
+    """The assignment of b cannot be read, so that nobody is seen to own t-3. Only a cooperative
+    round takes a partition from its owner before another member gets it.
+    """
+    before = generation(1, [member("a", range_of(0, 6))], strategy)
+    after = generation(
+        2,
+        [
+            member("a", range_of(0, 3), owned=range_of(0, 6), owned_generation=1),
+            member("b", problem="assignment: 2 bytes needed, 0 left"),
+            member("c", range_of(4, 6)),
+        ],
+        strategy,
+    )
+    assert cost(step(before, after)).moved == moved
+
+
 @pytest.mark.parametrize(("told", "stopped"), [(1, 4), (None, 2)])
 def test_a_cooperative_strategy_beside_an_eager_one_stops_everything(
     told: int | None, stopped: int

@@ -65,6 +65,20 @@ def test_a_killed_process_leaves_all_it_has_acknowledged() -> None:
     assert not told
 
 
+def test_what_a_killed_process_did_not_flush_is_flushed_by_the_next() -> None:
+    """The records are in the page cache, and a loss of power would still cost them."""
+    disk = FaultyDisk()
+    log = filled(disk, segment_bytes=10_000)
+    before = batches(log)
+    assert log.recovery_point == 0
+    again = reopen(disk, config=CONFIG)
+    assert (again.end, again.recovery_point) == (24, 0)
+    assert reopen(disk.crash(least=True), config=CONFIG).end == 0
+    again.flush()
+    assert again.recovery_point == 24
+    assert batches(reopen(disk.crash(least=True), recovery_point=24, config=CONFIG)) == before
+
+
 def test_after_a_clean_stop_only_the_ends_are_read() -> None:
     disk = FaultyDisk()
     log = filled(disk, count=500, segment_bytes=10_000)
