@@ -114,6 +114,24 @@ def check_other(record: Record, entry: Entry | None, found: column.Entries, row:
         assert found.groups[group] == entry.group
 
 
+@pytest.mark.parametrize("kind", [0, 1], ids=["before 0.9", "today"])
+@pytest.mark.parametrize(
+    "wrong", [lambda value: b"", lambda value: value + b"x"], ids=["empty", "a byte too many"]
+)
+def test_an_offset_whose_value_does_not_follow_the_format_is_left(
+    kind: int, wrong: Callable[[bytes], bytes]
+) -> None:
+    """Neither a tombstone, nor a commit: the other decoder says what is wrong with it."""
+    key, value = OFFSET
+    good = bytes([0, kind]) + key[2:]
+    case: list[Record] = [(good, value), (good, wrong(value)), (good, None)]
+    found = read(case)
+    assert found.left.tolist() == [1]
+    assert found.commits.row.tolist() == [0, 2]
+    assert found.commits.tombstone.tolist() == [False, True]
+    check(case, found)
+
+
 @examples(quick=25)
 @given(st.lists(records, max_size=30))
 @settings(max_examples=500)
@@ -154,24 +172,6 @@ def test_a_record_without_a_key_is_left() -> None:
     columns = batch.decode(batch.encode([batch.Record(0, 0, None, b"value")]))
     found = column.decode_batches(columns)
     assert (found.left.tolist(), found.type.tolist()) == ([0], [column.NO_TYPE])
-
-
-@pytest.mark.parametrize("kind", [0, 1], ids=["before 0.9", "today"])
-@pytest.mark.parametrize(
-    "wrong", [lambda value: b"", lambda value: value + b"x"], ids=["empty", "a byte too many"]
-)
-def test_an_offset_whose_value_does_not_follow_the_format_is_left(
-    kind: int, wrong: Callable[[bytes], bytes]
-) -> None:
-    """Neither a tombstone, nor a commit: the other decoder says what is wrong with it."""
-    key, value = OFFSET
-    good = bytes([0, kind]) + key[2:]
-    case: list[Record] = [(good, value), (good, wrong(value)), (good, None)]
-    found = read(case)
-    assert found.left.tolist() == [1]
-    assert found.commits.row.tolist() == [0, 2]
-    assert found.commits.tombstone.tolist() == [False, True]
-    check(case, found)
 
 
 def test_no_records_are_no_entries() -> None:

@@ -115,6 +115,8 @@ def test_a_write_torn_at_any_byte_is_cut_off(size: int) -> None:
         again = reopen(copy, told, config=CONFIG)
         assert [offset for offset, _ in values(again)] == list(range(22))
         assert again.append(sent(b"x"), NOW).base_offset == 22
+        assert values(again)[-1] == (22, b"x")
+        assert again.size == sum(len(copy.content(each)) for each in log_files(copy))
         if len(left) > len(content) - SIZE:
             (line,) = told
             assert f"{path}: byte {len(content) - SIZE}: " in line

@@ -1,4 +1,4 @@
-"""The tests of storage and replay are worth something: each of these faults is found."""
+"""Each fault of ``tests/support/mutants.py`` makes a test of storage or replay fail."""
 
 from __future__ import annotations
 
@@ -6,33 +6,37 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mutants import REPLAY, STORAGE, Mutant, copy_source, run_tests
+from tests.support.mutants import REPLAY, STORAGE, Mutant, Outcome, copy_source, run_test
+from tests.support.paths import ROOT
+
+MUTANTS = (*STORAGE, *REPLAY)
+TESTS = sorted({mutant.test for mutant in MUTANTS})
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("mutant", [*STORAGE, *REPLAY], ids=lambda mutant: mutant.name)
-def test_a_fault_is_found(tmp_path: Path, mutant: Mutant) -> None:
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_caught(tmp_path: Path, mutant: Mutant) -> None:
+    """By a test that fails, or one that does not end."""
     source = copy_source(tmp_path)
     mutant.apply(source)
-    done = run_tests(source, mutant.tests)
-    assert (done.returncode, "FAILED " in done.stdout) == (1, True), done.stdout + done.stderr
+    outcome, text = run_test(source, mutant.test)
+    assert outcome in (Outcome.FAILED, Outcome.HUNG), text
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("mutants", [STORAGE, REPLAY], ids=["storage", "replay"])
-def test_without_a_fault_none_is_found(tmp_path: Path, mutants: tuple[Mutant, ...]) -> None:
-    source = copy_source(tmp_path)
-    done = run_tests(source, tuple(sorted({test for one in mutants for test in one.tests})))
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.parametrize("test", TESTS)
+def test_without_a_mutant_the_same_file_passes(tmp_path: Path, test: str) -> None:
+    outcome, text = run_test(copy_source(tmp_path), test)
+    assert outcome is Outcome.PASSED, text
 
 
 @pytest.mark.quick
-def test_every_fault_can_be_made(tmp_path: Path) -> None:
-    """The text that a mutant replaces is still in the source, and so are its tests."""
-    source = copy_source(tmp_path)
-    for mutant in (*STORAGE, *REPLAY):
-        assert all(Path(test).exists() for test in mutant.tests), mutant.name
-        file = source / "rota" / mutant.path
-        before = file.read_text()
-        mutant.apply(source)
-        file.write_text(before)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_text_that_a_mutant_replaces_is_in_the_source_once(mutant: Mutant) -> None:
+    assert (ROOT / "src" / "rota" / mutant.path).read_text().count(mutant.old) == 1
+    assert (ROOT / mutant.test).is_file()
+
+
+@pytest.mark.quick
+def test_mutants_have_names_of_their_own() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
