@@ -67,23 +67,25 @@ class FolderRules:
             self._broken.append(reason)
             raise NotAllowedHere(reason)
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
+        """Watch the fixtures of a test, and remember which threads run before them."""
+        self._threads = set(threading.enumerate())
+        yield from self._watch(item)
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Watch a test; pytest itself makes the temporary folders and shared fixtures around it."""
+        """Watch a test."""
+        yield from self._watch(item)
+
+    def _watch(self, item: pytest.Item) -> Generator[None]:
         self._folder, self._broken = folder_of(item.path), []
         try:
-            result = yield
+            yield
         finally:
             self._folder = None
         if self._broken:
             pytest.fail("; ".join(dict.fromkeys(self._broken)))
-        return result
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_setup(self) -> Generator[None]:
-        """Remember which threads run before a test and its fixtures."""
-        self._threads = set(threading.enumerate())
-        return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
+import re
 import zlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import pyarrow as pa
 import pytest
+from pyarrow import compute
 
-from rota.report import gold, page, story
-from rota.report.gold import Gold
+from rota.replay.advice import totals
+from rota.replay.fact import WhatIf
+from rota.report import gold, page, script, story
+from rota.report.between import STRETCHES
+from rota.report.course import LAG_POINTS, Course, Span, lags
+from rota.report.gold import Gold, milliseconds
+from rota.report.lag import Lag
 from rota.report.story import Story
 from tests.support import gold_tables
 from tests.support.gold_layout import Run
@@ -24,6 +38,7 @@ UNREAD = (
     ("records of a version that is not known", 3, ("partition 7, offset 12: version 99",)),
     ("lines without a time", 1_234, ()),
 )
+BAND = ("topic", "partition", "member_id", "client_id", "client_host", "since", "until")
 Made = tuple[Story, Gold, str]
 
 
@@ -74,11 +89,399 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return made(gold_tables.small(folder, Run(demo=True, unread=UNREAD)))
 
 
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return made(gold_tables.hostile(tmp_path_factory.mktemp("hostile")))
+
+
+@pytest.fixture(params=["small", "hostile"])
+def either(request: pytest.FixtureRequest) -> Made:
+    found: Made = request.getfixturevalue(request.param)
+    return found
+
+
 def unpacked(text: str) -> dict[str, dict[str, Any]]:
     """Each group's data, by the group's name, in the order of the page."""
     blobs = [body for attributes, body in Reader(text).scripts if "id" in attributes]
     data = (json.loads(zlib.decompress(base64.b64decode(blob))) for blob in blobs)
     return {one["group"]["name"]: one for one in data}
+
+
+def bands(data: dict[str, Any], which: str) -> Iterator[tuple[Any, ...]]:
+    times, partitions = (list(accumulate(data[name])) for name in ("times", "row_partitions"))
+    columns = data[which]
+    listed = zip(columns["member"], columns["gap"], columns["length"], strict=True)
+    for topic, partition, many in zip(
+        data["row_topics"], partitions, columns["bands"], strict=True
+    ):
+        end = 0
+        for _ in range(many):
+            member, gap, length = next(listed)
+            begin = end + gap
+            end = begin if length < 0 else begin + length
+            until = None if length < 0 else times[end]
+            yield data["topics"][topic], partition, *data["members"][member], times[begin], until
+    assert list(listed) == []
+
+
+def rows_of(table: pa.Table, group: str, *times: str) -> list[dict[str, Any]]:
+    """A table's rows of a group, with milliseconds for times."""
+    for name in times:
+        table = table.set_column(table.column_names.index(name), name, milliseconds(table[name]))
+    return [row for row in table.to_pylist() if row["group"] == group]
+
+
+def word(data: dict[str, Any], place: int) -> str | None:
+    return None if place < 0 else data["words"][place]
+
+
+def test_the_bands_are_exactly_those_of_the_tables(either: Made) -> None:
+    told, tables, text = either
+    data = unpacked(text)
+    assert list(data) == [group.name for group in told.groups]
+    for name, one in data.items():
+        owned = rows_of(tables.ownership, name, "since", "until")
+        key = (*BAND[:5], "static_id", *BAND[5:])
+        assert sorted(bands(one, "was"), key=str) == sorted(
+            (tuple(row[column] for column in key) for row in owned), key=str
+        )
+
+
+def test_what_would_have_been_is_there_only_where_a_change_is_advised(either: Made) -> None:
+    told, tables, text = either
+    data = unpacked(text)
+    assert {group.verdict for group in told.groups} >= {"change"}
+    for group in told.groups:
+        one = data[group.name]
+        if group.verdict != "change":
+            assert one["would"] is None
+            assert one["replayed"] is None
+            continue
+        advised = rows_of(tables.advised, group.name, "since", "until")
+        assert advised
+        found = [(*band[:5], *band[6:]) for band in bands(one, "would")]
+        assert sorted(found, key=str) == sorted(
+            (tuple(row[column] for column in BAND) for row in advised), key=str
+        )
+        happened = [
+            row
+            for row in rows_of(tables.whatif, group.name, "at")
+            if row["policy"] == group.policy and row["happens"]
+        ]
+        times = list(accumulate(one["times"]))
+        replayed = one["replayed"]
+        assert sorted(times[place] for place in accumulate(replayed["at"])) == sorted(
+            row["at"] for row in happened
+        )
+        for column, source in (("moved", "moved"), ("needed", "moved_min"), ("stopped", "stopped")):
+            assert sum(replayed[column]) == sum(row[source] for row in happened)
+
+
+def test_the_rebalances_are_exactly_those_of_the_tables(either: Made) -> None:
+    _, tables, text = either
+    for name, one in unpacked(text).items():
+        times, found = list(accumulate(one["times"])), one["rebalances"]
+        at = [times[place] for place in accumulate(found["at"])]
+        listed = [
+            {
+                "at": at[place],
+                "started_at": None if found["took"][place] is None else at[place] - took,
+                "members_before": found["before"][place],
+                "members_after": found["after"][place],
+                "moved": found["moved"][place],
+                "moved_min": found["needed"][place],
+                "stopped": found["stopped"][place],
+            }
+            | {
+                column: word(one, found[column][place])
+                for column in ("cause", "evidence", "likely", "reason", "strategy", "rollout")
+            }
+            for place, took in enumerate(found["took"])
+        ]
+        expected = rows_of(tables.rebalances, name, "at", "started_at")
+        expected.sort(key=lambda row: (row["at"], row["life"], row["to_generation"]))
+        assert listed == [{column: row[column] for column in listed[0]} for row in expected]
+
+
+def test_policies_are_summed_as_the_advice_sums_them(small: Made) -> None:
+    _, tables, text = small
+    for name, one in unpacked(text).items():
+        rows = [WhatIf(**row) for row in rows_of(tables.whatif, name, "at")]
+        expected = {
+            (
+                *(total.policy, total.rebalances, total.stopped, total.moved, total.moved_min),
+                *(total.needless, total.idle, total.spread),
+            )
+            for total in totals(rows).values()
+        }
+        assert {(policy, *numbers) for policy, _, *numbers in one["policies"]} == expected
+        used = [policy for policy, actual, *_ in one["policies"] if actual]
+        assert used == sorted({row.policy for row in rows if row.actual})
+        assert [policy for policy, *_ in one["policies"][: len(used)]] == used
+
+
+def amounts(lag: dict[str, Any]) -> list[float | None]:
+    """Lag in each bucket, as the page reckons it."""
+    rise = lag["step"] / 1000 if lag["in_seconds"] else 0
+    return [
+        None if last is None else max(last - left * rise, 0)
+        for length, last in zip(lag["lengths"], lag["lasts"], strict=True)
+        for left in reversed(range(length))
+    ]
+
+
+def test_lag_is_the_most_of_each_bucket_of_time(small: Made) -> None:
+    told, _, text = small
+    data = unpacked(text)
+    assert data["quiet"]["lag"] is None
+    for name in ("orders-app", "audit", "billing"):
+        one, lag = data[name], data[name]["lag"]
+        begin, step = one["begin"], lag["step"]
+        most: list[float | None] = [None] * LAG_POINTS
+        for row in rows_of(told.lag, name):
+            for bucket in range(LAG_POINTS):
+                first, end = begin + bucket * step, begin + (bucket + 1) * step
+                if row["since"] < end and first <= row["until"]:
+                    left = max(row["until"] - end, 0) / 1000
+                    most[bucket] = max(most[bucket] or 0, row["lag_seconds"] - left, 0)
+        assert any(most)
+        assert lag["in_seconds"]
+        for ours, theirs in zip(amounts(lag), most, strict=True):
+            assert (ours is None) == (theirs is None)
+            assert ours is None or theirs == pytest.approx(ours, rel=0.005, abs=0.1)
+        assert (one["end"] - begin) // step < LAG_POINTS
+        assert len(lag["lengths"]) < 60, "a partition that stands still is one run"
+
+
+def test_the_worst_lag_is_in_the_picture(small: Made) -> None:
+    told, _, text = small
+    for group in told.groups:
+        lag = unpacked(text)[group.name]["lag"]
+        assert (lag is None) == (group.lag is None)
+        if group.lag is not None:
+            most = max(filter(None, amounts(lag)))
+            assert most == pytest.approx(group.lag.most_seconds, rel=0.005)
+
+
+def test_where_no_ages_are_known_lag_is_drawn_in_records(small: Made) -> None:
+    """Each partition was committed once, before any sample that would tell how old records are."""
+    _, tables, _ = small
+    place = tables.lag.column_names.index("lag_seconds")
+    ageless = tables.lag.set_column(
+        place, tables.lag.schema.field(place), pa.nulls(tables.lag.num_rows, pa.float64())
+    )
+    first = compute.equal(ageless["at"], compute.min(ageless["at"]))
+    bare = replace(tables, lag=ageless.filter(first), ends=tables.ends.slice(0, 0))
+    told = story.tell(bare)
+    (group,) = (group for group in told.groups if group.name == "orders-app")
+    assert group.lag is not None
+    assert (group.lag.most, group.lag.most_seconds) == (1_200, None)
+    lag = unpacked(page.page(told, bare, MADE_AT))["orders-app"]["lag"]
+    assert not lag["in_seconds"]
+    assert amounts(lag)[:2] == [1_200, None]
+
+
+def drawn(*rows: tuple[int, int, int, float | None, bool]) -> Course:
+    """Stretches of one partition: from when to when in seconds, records, age, at least; a bucket is
+    a second wide."""
+    names = ("since", "until", "lag", "lag_seconds", "at_least")
+    found = [
+        {"group": "g", "topic": "t", "partition": 0}
+        | dict(zip(names, (since * 1000, until * 1000, *rest), strict=True))
+        for since, until, *rest in rows
+    ]
+    span = Span(0, LAG_POINTS * 1000 - 1)
+    assert span.step == 1000
+    return lags(pa.Table.from_pylist(found, STRETCHES), ["g"], [span])[0]
+
+
+def test_where_lag_is_at_least_so_much_the_picture_knows() -> None:
+    """At least up to second 90, and exactly beside it where that is as much or more."""
+    course = drawn((10, 90, 5, 80.0, True), (90, 100, 5, 10.0, False), (20, 30, 5, 25.0, False))
+    said = [
+        at_least
+        for length, at_least in zip(course.lengths, course.at_least, strict=True)
+        for _ in range(length)
+    ]
+    assert len(said) == LAG_POINTS
+    assert [place for place, one in enumerate(said) if one] == [*range(10, 20), *range(31, 91)]
+
+
+def test_records_are_drawn_where_they_are_known() -> None:
+    """Between two commits nobody counted them: that is not none."""
+    course = drawn((10, 90, 700, None, False))
+    assert not course.in_seconds
+    assert (course.lengths, course.lasts) == ([90, 1, LAG_POINTS - 91], [None, 700, None])
+    assert not any(course.at_least)
+
+
+def test_an_age_that_is_at_least_so_much_is_shown_so() -> None:
+    lag = Lag(most=9, most_seconds=90, most_at=0, most_topic="t", most_partition=0, at_least=True)
+    assert page.lag_cell(lag) == '<data value="90.000">≥ 90 s</data>'
+
+
+def test_the_list_has_every_group_in_its_order_with_its_numbers(either: Made) -> None:
+    told, _, text = either
+    reader = Reader(text)
+    rows = [one["data-group"] for one in reader.all("tr") if "data-group" in one]
+    assert rows == [group.name for group in told.groups]
+    links = [one["href"] for one in reader.all("a") if (one["href"] or "").startswith("#g=")]
+    names = [unquote((one or "").removeprefix("#g=")) for one in links]
+    assert names == [told.groups[0].name, *(group.name for group in told.groups)]
+    assert all(re.fullmatch(r"#g=[\w.!~*'()%-]*", one or "", re.ASCII) for one in links)
+    values = [one["value"] for one in reader.all("data")]
+    for place, group in enumerate(told.groups):
+        counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moved_min)
+        said = ["-1" if count is None else f"{count:.0f}" for count in counts]
+        assert values[6 * place : 6 * place + 5] == said
+
+
+def test_large_numbers_are_written_out(small: Made) -> None:
+    told, tables, _ = small
+    worst = replace(told.groups[0], damage=12_345_678.0, rebalances=1_234_567)
+    text = page.page(replace(told, groups=(worst, *told.groups[1:])), tables, MADE_AT)
+    assert '<data value="12345678">12,345,678</data>' in text
+    assert '<data value="1234567">1,234,567</data>' in text
+
+
+def test_a_group_of_which_little_is_known_says_unknown(small: Made) -> None:
+    told, _, text = small
+    (group,) = [one for one in told.groups if one.verdict == "cannot tell"]
+    row = re.search(rf'<tr data-group="{group.name}".*?</tr>', text)
+    assert row is not None
+    assert row[0].count(">unknown</data>") == 4
+    assert unpacked(text)[group.name]["group"]["moved"] is None
+
+
+def test_the_security_policy_allows_these_texts_and_nothing_else(either: Made) -> None:
+    reader = Reader(either[2])
+    (policy,) = [
+        one["content"]
+        for one in reader.all("meta")
+        if one.get("http-equiv") == "Content-Security-Policy"
+    ]
+    (code,) = [body for attributes, body in reader.scripts if not attributes]
+    (style,) = reader.styles
+
+    def source(text: str) -> str:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        return f"'sha256-{digest}'"
+
+    assert policy == (
+        f"default-src 'none'; script-src {source(code)}; style-src {source(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    assert all(
+        attributes == {"type": "text/plain", "id": f"data-{place}"}
+        for place, (attributes, _) in enumerate(reader.scripts[:-1])
+    )
+
+
+def test_every_file_of_the_script_is_enclosed() -> None:
+    folder = Path(script.__file__).parent / "page"
+    assert sorted(script.FILES) == sorted(file.name for file in folder.glob("*.js"))
+    for file in folder.glob("*.js"):
+        assert file.read_text("utf-8") in script.script()
+    assert "</script" not in script.script().lower()
+    assert "</style" not in script.style().lower()
+
+
+def test_the_page_refers_to_nothing_outside(small: Made) -> None:
+    _, _, text = small
+    reader = Reader(text)
+    for _, attributes in reader.tags:
+        for name in ("src", "href", "action", "data", "srcset", "poster", "formaction"):
+            assert (attributes.get(name) or "#").startswith("#")
+        assert "style" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+    code = script.script()
+    written = re.sub(r'<script type="text/plain".*?</script>', "", text).replace(code, "")
+    written = re.sub(r"'sha256-[^']*'", "", written)  # any letters, two slashes among them
+    assert not re.search(r"https?:|url\(|@import|//", written)
+    assert not re.search(r"https?:|import\(|fetch\(|XMLHttpRequest|innerHTML|eval\(", code)
+
+
+BREAKERS = (
+    "</script><script>alert(1)</script>",
+    "--><!-- <b>",
+    "\"' onload='x' `",
+    "right\u202eto left",
+    "line\u2028separator\u2029",
+    "</bdi></td></table><h1>",
+    "$policy ${script} $$",
+    "&lt;b&gt; &amp;amp;",
+)
+
+
+@pytest.mark.parametrize("name", BREAKERS)
+def test_a_name_cannot_break_out(name: str, small: Made) -> None:
+    told, tables, harmless = small
+    evil = replace(told.groups[0], name=name, headline=f"{name}: 2 rebalances.", policy=name)
+    evidence = replace(told.evidence, unread=((name, 3, (name,)), told.evidence.unread[1]))
+    text = page.page(
+        replace(told, out=name, groups=(evil, *told.groups[1:]), evidence=evidence),
+        tables,
+        MADE_AT,
+    )
+    usual = [tag for tag, _ in Reader(harmless).tags if tag not in {"bdi", "li", "ul", "code"}]
+    tags = [tag for tag, _ in Reader(text).tags if tag not in {"bdi", "li", "ul", "code"}]
+    assert tags == usual
+    (row, *_) = [one for one in Reader(text).all("tr") if "data-group" in one]
+    assert row["data-group"] == name
+    head = unpacked(text)[name]["group"]
+    assert (head["name"], head["policy"]) == (name, name)
+    assert head["line"] == evil.first_line
+    shown = Reader(text).text
+    assert evil.first_line in shown
+    assert f"3 st {name}" in shown
+
+
+def test_names_that_run_the_other_way_are_kept_to_themselves(hostile: Made) -> None:
+    turned = "right\u202eto\u202dleft \u0627\u0644\u0637\u0644\u0628\u0627\u062a"
+    for line in re.split(r"<(?:script type|tr data-group)", hostile[2])[0].splitlines():
+        outside = re.sub(r"<bdi>.*?</bdi>", "", unescape(line))
+        assert not set(turned[5:6] + turned[8:9]) & set(outside)
+
+
+def test_what_could_not_be_read_is_counted(small: Made) -> None:
+    _, _, text = small
+    shown = Reader(text).text
+    assert "Not read: 1,237 st" in shown
+    assert "3 st records of a version that is not known" in shown
+    assert "partition 7, offset 12: version 99" in shown
+    assert "1,234 st lines without a time" in shown
+
+
+def test_a_demo_says_so_and_nothing_else_does(small: Made, hostile: Made) -> None:
+    shown = Reader(small[2]).text
+    assert shown.count("DEMO: a simulated day, no cluster of anybody's") == 1
+    assert shown.count("DEMO: Rota report") == 1
+    assert f'content: "{page.DEMO}"' in script.style()
+    assert "DEMO" not in Reader(hostile[2]).text
+
+
+def test_marks_stand_by_the_numbers_where_they_differ(small: Made, hostile: Made) -> None:
+    told, _, text = small
+    assert {str(group.mark) for group in told.groups} == {"inferred", "sampled"}
+    cells = re.findall(r'<td class="number">(.*?)</td>', text)
+    assert sum('<abbr class="mark' in cell for cell in cells) == 5 * len(told.groups)
+    head, body = (
+        re.search(rf"<{tag}>(.*?)</{tag}>", hostile[2], re.DOTALL) for tag in ("thead", "tbody")
+    )
+    assert head is not None
+    assert body is not None
+    assert head[1].count(">in</abbr>") == 5
+    assert head[1].count(">sa</abbr>") == 1
+    assert "<abbr" not in body[1]
+
+
+def test_lag_in_records_is_sorted_among_its_like() -> None:
+    def shown(records: int, seconds: float | None) -> float:
+        lag = Lag(most=records, most_seconds=seconds, most_at=0, most_topic="t", most_partition=0)
+        return float(re.findall(r'value="([^"]*)"', page.lag_cell(lag))[0])
+
+    assert shown(5, None) < shown(10**7, None) < shown(1, 0.0) < shown(1, 0.5)
+    assert float(re.findall(r'value="([^"]*)"', page.lag_cell(None))[0]) < shown(0, None)
 
 
 def test_tables_without_rows_make_a_page_that_says_so(tmp_path: Path) -> None:

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from rota.errors import InputError, Unreachable
+from rota.pipeline import schema
+from rota.report import basis, earlier, gold
+from rota.report.gold import Gold
+from rota.report.story import Group, Mark, tell
+from rota.tables import COMMITS, ENDS, Table
+from tests.support.gold_history import History
+from tests.support.gold_tables import MORNING, Run, nothing, small, tables
 
 pa = pytest.importorskip("pyarrow")
 
-from pyarrow import parquet  # noqa: E402
 
-from rota.errors import InputError, Unreachable  # noqa: E402
-from rota.pipeline import schema  # noqa: E402
-from rota.report import basis, earlier, gold  # noqa: E402
-from rota.report.gold import Gold  # noqa: E402
-from rota.report.story import Group, Mark, tell  # noqa: E402
-from rota.tables import COMMITS, ENDS, Table  # noqa: E402
-from tests.support.gold_history import History  # noqa: E402
-from tests.support.gold_tables import MORNING, Run, nothing, small, tables  # noqa: E402
+from rota.report import evidence, lag  # noqa: E402
+from rota.report.between import STRETCHES  # noqa: E402
+from rota.report.evidence import Evidence  # noqa: E402
+from rota.report.lag import Lag  # noqa: E402
+from rota.report.moment import moment, span  # noqa: E402
+from rota.report.story import Story  # noqa: E402
+from rota.tables import ADVICE, EVIDENCE, STATUS  # noqa: E402
+from tests.support.gold_tables import SCRIPT  # noqa: E402
+
+STRANGE = f"{SCRIPT}\"'&"
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +46,27 @@ def read(folder: Path) -> Gold:
     return gold.read(str(folder))
 
 
+@pytest.fixture(scope="module")
+def story(read: Gold) -> Story:
+    return tell(read)
+
+
 def table(kind: Table, rows: Iterable[Mapping[str, Any]]) -> Any:
     """Rows of a table; what they do not have is null."""
     names = schema.arrow(kind).names
     whole = [{name: row.get(name) for name in names} for row in rows]
     return pa.Table.from_batches([schema.batch(kind, whole)])
+
+
+def stretch(
+    group: str, topic: str, partition: int, until: int, **told: float | None
+) -> dict[str, Any]:
+    where = {"group": group, "topic": topic, "partition": partition, "since": 0, "until": until}
+    return {**where, "lag_seconds": None, "at_least": False, **told}
+
+
+def worst(rows: list[dict[str, Any]], rebalances: Mapping[str, list[int]]) -> dict[str, Lag]:
+    return lag.worst(pa.Table.from_pylist(rows, STRETCHES), rebalances)
 
 
 def group(**told: Any) -> Group:
@@ -65,6 +95,515 @@ def group(**told: Any) -> Group:
         "whole": False,
     }
     return Group(**plain | told)
+
+
+def behind(seconds: float | None, records: int = 40) -> Lag:
+    return Lag(
+        most=records,
+        most_seconds=seconds,
+        most_at=MORNING,
+        most_topic="orders",
+        most_partition=3,
+        after_rebalance=90.0,
+    )
+
+
+def test_groups_come_by_damage_and_then_by_name(story: Story) -> None:
+    assert [(group.name, group.damage) for group in story.groups] == [
+        ("orders-app", 457.0),
+        ("audit", 24.0),
+        (STRANGE, 12.0),
+        ("billing", 6.0),
+        ("connect-sink", 0.0),
+        ("quiet", 0.0),
+    ]
+
+
+def test_a_group_is_its_advice_and_what_the_other_tables_add(read: Gold, story: Story) -> None:
+    worst = story.groups[0]
+    (row,) = (row for row in read.advice.to_pylist() if row["group"] == "orders-app")
+    for column in ADVICE.columns:
+        if column.name in {"libraries", "steps"}:
+            assert getattr(worst, column.name) == tuple(row[column.name])
+        elif column.name != "group":
+            assert getattr(worst, column.name) == row[column.name]
+    assert worst.mark is Mark.INFERRED
+    assert worst.causes == (
+        ("joined", Mark.INFERRED, 13),
+        ("unknown", Mark.INFERRED, 12),
+        ("joined", Mark.STATED, 2),
+        ("left", Mark.STATED, 1),
+    )
+    assert worst.lag == Lag(
+        most=25_555,
+        most_seconds=2_555.555,
+        most_at=MORNING + 2_435_555,
+        most_topic="orders",
+        most_partition=0,
+        after_rebalance=2_435.555,
+    ), "two minutes at the first commit, and no other for 40"
+    assert worst.status == "WARN"
+    assert (worst.complete_from, worst.whole) == (MORNING, True)
+
+
+def test_a_group_whose_rebalances_were_sampled_is_marked_so(story: Story) -> None:
+    assert {group.name: group.mark for group in story.groups} == {
+        "orders-app": Mark.INFERRED,
+        "audit": Mark.SAMPLED,
+        STRANGE: Mark.INFERRED,
+        "billing": Mark.INFERRED,
+        "connect-sink": Mark.INFERRED,
+        "quiet": Mark.INFERRED,
+    }
+
+
+def test_a_group_that_was_polled_and_is_not_in_the_journal_is_marked_sampled(read: Gold) -> None:
+    row = evidence_row() | {
+        "polled": polled_row(["quiet", "billing"]),
+        "windows": [{"group": "billing", "at": MORNING, "whole": False}],
+    }
+    told = tell(replace(read, evidence=table(EVIDENCE, [row])))
+    marks = {group.name: group.mark for group in told.groups}
+    assert marks["quiet"] is Mark.SAMPLED
+    assert marks["billing"] is Mark.INFERRED
+    assert [group.whole for group in told.groups if group.name == "quiet"] == [False]
+
+
+def test_a_group_of_which_nothing_is_counted_is_told_of(story: Story) -> None:
+    connect = story.groups[4]
+    assert (connect.moved, connect.moved_min, connect.stopped) == (None, None, None)
+    assert connect.lag is None
+    assert connect.status is None
+    assert connect.first_line == (
+        "connect-sink: 3 rebalances. What moved is not known: its members are not consumers "
+        "(connect)."
+    )
+
+
+def test_the_causes_of_all_groups_are_added_up(story: Story) -> None:
+    total: dict[tuple[str, Mark], int] = {}
+    for one in story.groups:
+        for cause, how, number in one.causes:
+            total[cause, how] = total.get((cause, how), 0) + number
+    assert {(cause, how): number for cause, how, number in story.causes} == total
+    assert sum(total.values()) == story.evidence.rebalances == 44
+    assert [number for _, _, number in story.causes] == sorted(total.values(), reverse=True)
+
+
+def test_only_groups_that_are_wanted_are_told_of(read: Gold) -> None:
+    told = tell(read, ["orders-*", "?illing"])
+    assert [group.name for group in told.groups] == ["orders-app", "billing"]
+    assert sum(number for _, _, number in told.causes) == 28 + 2
+    assert [name for name, _, _ in told.evidence.windows] == ["billing", "orders-app"]
+    assert told.evidence.polled is not None
+    assert told.evidence.polled["groups"] == ["billing"]
+    assert tell(read, ["Orders-app"]).groups == ()
+
+
+def test_the_last_verdict_on_the_whole_group_is_its_status(read: Gold) -> None:
+    rows = [
+        {"group": "quiet", "at": 2000, "verdict": "ERR"},
+        {"group": "quiet", "at": 1000, "verdict": "OK"},
+        {"group": "quiet", "at": 3000, "verdict": "STOP", "topic": "t", "partition": 0},
+    ]
+    told = tell(replace(read, status=table(STATUS, rows)), ["quiet"])
+    assert [group.status for group in told.groups] == ["ERR"]
+
+
+def test_the_oldest_record_is_the_worst_lag_with_how_many_records_there_were_then() -> None:
+    rows = [
+        stretch("a", "t", 1, 5000, lag=10, lag_seconds=108.5),
+        stretch("a", "t", 2, 6000, lag=99, lag_seconds=7.0),
+        stretch("a", "t", 3, 7000, lag=500, lag_seconds=None),
+    ]
+    assert worst(rows, {}) == {
+        "a": Lag(most=10, most_seconds=108.5, most_at=5000, most_topic="t", most_partition=1)
+    }
+
+
+def test_how_long_after_a_rebalance_the_worst_lag_was() -> None:
+    rows = [stretch("a", "t", 1, 5000, lag=10), stretch("b", "t", 1, 5000, lag=10)]
+    found = worst(rows, {"a": [1000, 3500, 6000], "b": [5001]})
+    assert found["a"].after_rebalance == 1.5
+    assert found["b"].after_rebalance is None
+
+
+def test_where_no_age_is_known_the_most_records_are_the_worst_lag() -> None:
+    rows = [stretch("a", "t", 1, 5000, lag=10), stretch("a", "t", 2, 6000, lag=99)]
+    assert worst(rows, {}) == {
+        "a": Lag(most=99, most_seconds=None, most_at=6000, most_topic="t", most_partition=2)
+    }
+
+
+def test_of_equal_lags_the_first_is_told() -> None:
+    places = [("u", 1, 5), ("t", 2, 5), ("t", 1, 5), ("t", 1, 5), ("t", 0, 6)]
+    rows = [stretch("a", topic, number, at, lag=0) for topic, number, at in places]
+    assert worst(rows, {}) == {
+        "a": Lag(most=0, most_seconds=None, most_at=5, most_topic="t", most_partition=1)
+    }
+
+
+def test_an_age_that_is_at_least_so_much_is_said_to_be() -> None:
+    rows = [
+        stretch("a", "t", 1, 5000, lag=10, lag_seconds=3.0),
+        stretch("a", "t", 1, 9000, lag=10, lag_seconds=4.0) | {"at_least": True},
+        stretch("b", "t", 1, 9000, lag=10, lag_seconds=4.0) | {"at_least": True},
+        stretch("b", "t", 1, 9000, lag=10, lag_seconds=4.0),
+    ]
+    found = worst(rows, {})
+    assert (found["a"].most_seconds, found["a"].at_least) == (4.0, True)
+    assert not found["b"].at_least, "of equals that which is known"
+
+
+def test_records_of_unknown_age_come_before_none_at_all() -> None:
+    rows = [
+        stretch("a", "t", 0, 5000, lag=0, lag_seconds=0.0),
+        stretch("a", "t", 1, 9000, lag=80_000),
+    ]
+    found = worst(rows, {})["a"]
+    assert (found.most, found.most_seconds, found.most_partition) == (80_000, None, 1)
+
+
+def test_no_commits_no_lag() -> None:
+    assert worst([], {}) == {}
+
+
+few = st.integers(0, 3)
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.sampled_from("tu"), few, few, few, st.none() | few.map(float)
+        )
+    )
+)
+def test_the_worst_lag_is_that_which_a_loop_would_find(
+    told: list[tuple[str, str, int, int, int, float | None]],
+) -> None:
+    rows = [
+        stretch(name, topic, number, at, lag=records, lag_seconds=seconds)
+        for name, topic, number, at, records, seconds in told
+    ]
+    found = {}
+    for name in {row["group"] for row in rows}:
+        own = [row for row in rows if row["group"] == name]
+        waited = [row for row in own if row["lag_seconds"]]
+        ageless = [row for row in own if row["lag_seconds"] is None and row["lag"]]
+        still = [row for row in own if row["lag_seconds"] is not None]
+        measure = "lag_seconds" if waited or (still and not ageless) else "lag"
+        first = min(
+            waited or ageless or still or own,
+            key=lambda row: (
+                *(-row[measure], row["until"], row["topic"], row["partition"], -row["lag"]),
+            ),
+        )
+        found[name] = Lag(
+            most=first["lag"],
+            most_seconds=first["lag_seconds"],
+            most_at=first["until"],
+            most_topic=first["topic"],
+            most_partition=first["partition"],
+        )
+    assert worst(rows, {}) == found
+
+
+def test_the_first_line_tells_what_it_cost_and_for_whom_it_works() -> None:
+    assert group(lag=behind(108.4)).first_line == (
+        "orders: 10 rebalances. Use static membership: 1 rebalance instead of 10. "
+        "Most lag: 108 s, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance. "
+        "The change works for the clients seen: Java."
+    )
+
+
+@pytest.mark.parametrize(
+    ("lagging", "cost"),
+    [
+        (
+            replace(behind(45.0), at_least=True),
+            "Most lag: at least 45 s, 40 records, orders-3 at 2026-11-15 06:00:00Z, 90 s after a "
+            "rebalance.",
+        ),
+        (
+            replace(behind(3.0, 12_345), at_least=True),
+            "Most lag: at least 3 s, 12,345 records, orders-3 at 2026-11-15 06:00:00Z, 90 s after "
+            "a rebalance.",
+        ),
+        (replace(behind(3.0), at_least=True), ""),
+        (behind(9.9), ""),
+        (behind(10.0), "Most lag: 10 s, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance."),
+        (behind(None, 999), ""),
+        (
+            behind(None, 12_345),
+            "Most lag: 12,345 records, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance.",
+        ),
+    ],
+)
+def test_a_lag_that_is_usual_is_no_sentence(lagging: Lag, cost: str) -> None:
+    told = group(verdict="keep", headline="orders: 1 rebalance.", lag=lagging)
+    assert told.first_line == f"orders: 1 rebalance. {cost}".rstrip()
+
+
+@pytest.mark.parametrize(
+    ("libraries", "whom"),
+    [
+        ((), "The change works for Java's clients; which library these are could not be told."),
+        (
+            ("unknown",),
+            "The change works for Java's clients; which library these are could not be told.",
+        ),
+        (("librdkafka",), "The change works for the clients seen: librdkafka."),
+        (
+            ("java", "unknown"),
+            "The change works for the clients seen: Java; of some members the library could not "
+            "be told: Java's settings stand for them.",
+        ),
+        (("java", "kafka-streams"), "The change works for the clients seen: Java, Kafka Streams."),
+        (("of-tomorrow",), "The change works for the clients seen: of-tomorrow."),
+    ],
+)
+def test_for_whom_a_change_works(libraries: tuple[str, ...], whom: str) -> None:
+    assert group(libraries=libraries, headline="Use it.").first_line == f"Use it. {whom}"
+
+
+@pytest.mark.parametrize("verdict", ["keep", "cannot tell"])
+def test_where_nothing_is_to_change_it_works_for_nobody(verdict: str) -> None:
+    assert group(verdict=verdict, headline="orders: so.").first_line == "orders: so."
+
+
+def evidence_row() -> dict[str, Any]:
+    """A row of gold/evidence with little in it."""
+    counts = ("records", "commits", "generations", "rebalances", "logs", "lines", "samples")
+    lists = ("windows", "complete", "unread")
+    return {"demo": False} | dict.fromkeys(counts, 0) | {name: [] for name in lists}
+
+
+def polled_row(groups: list[str]) -> dict[str, Any]:
+    return {
+        "first": 5000,
+        "last": None,
+        "every": 2.5,
+        "rounds": 3,
+        "groups": groups,
+        "gaps": [
+            {"begin": 1000, "end": None, "why": "no answer"},
+            {"begin": 1000, "end": 2000, "why": "no answer"},
+        ],
+    }
+
+
+def test_times_in_the_evidence_are_milliseconds_however_deep_they_are() -> None:
+    row = evidence_row() | {
+        "first": 1000,
+        "until": 253_402_300_799_999,
+        "polled": polled_row(["b", "a"]),
+        "windows": [{"group": "a", "at": 7000, "whole": True}],
+        "complete": [{"journal_partition": 3, "offset": 9, "at": 8000}],
+        "lookups": {
+            "most": 9,
+            "made": 8,
+            "partitions": 7,
+            "partitions_left_out": ["t-1"],
+            "of_a_time_that_is_deleted": 2,
+            "not_to_be_had": {"no such topic": ["u"]},
+        },
+        "unread": [{"what": "records", "count": 2, "examples": ["one"]}],
+    }
+    found = evidence.read(table(EVIDENCE, [row]))
+    assert (found.first, found.last, found.until) == (1000, None, 253_402_300_799_999)
+    assert found.polled is not None
+    assert (found.polled["first"], found.polled["last"]) == (5000, None)
+    assert found.polled["gaps"][1] == {"begin": 1000, "end": 2000, "why": "no answer"}
+    assert found.windows == (("a", 7000, True),)
+    assert found.complete == ((3, 9, 8000),)
+    assert found.lookups is not None
+    assert found.lookups["not_to_be_had"] == {"no such topic": ["u"]}
+    assert found.unread == (("records", 2, ("one",)),)
+    assert found.cluster is None
+
+
+def test_evidence_is_one_row() -> None:
+    with pytest.raises(InputError, match=r"gold/evidence: it has 2 rows, not one"):
+        evidence.read(table(EVIDENCE, [evidence_row()] * 2))
+
+
+def known(**told: Any) -> Evidence:
+    row = evidence_row() | {"first": MORNING, "last": MORNING + 3_600_000, "records": 1} | told
+    return evidence.read(table(EVIDENCE, [row]))
+
+
+def lines(read: Evidence, *causes: tuple[str, Mark, int]) -> list[str]:
+    return basis.lines(Story(out="out", groups=(), every=0, evidence=read, causes=causes))
+
+
+FIRST = (
+    "evidence: 1 record (stated) from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
+    "0 commits (stated), 0 generations (stated), 0 rebalances (inferred)"
+)
+NO_CAUSES = "causes: 0 stated by the broker's log, 0 inferred from the journal, 0 unknown"
+NO_LAG = (
+    "lag: not computed; --bootstrap-servers asks a cluster for log ends, --ends FILE gives samples"
+)
+
+
+def test_the_evidence_is_told_in_lines() -> None:
+    assert lines(known()) == [FIRST, NO_CAUSES, NO_LAG]
+
+
+def test_what_is_shown_is_said_where_it_is_not_all() -> None:
+    begin, end = "2026-11-15 06:00:00Z", "2026-11-15 06:00:01Z"
+    for told, shown in (
+        ({"since": MORNING}, f"shown: what happened from {begin} to the end"),
+        ({"until": MORNING}, f"shown: what happened from the beginning to {begin}"),
+        (
+            {"since": MORNING, "until": MORNING + 1000},
+            f"shown: what happened from {begin} to {end}",
+        ),
+    ):
+        assert lines(known(**told))[1] == shown
+
+
+def test_samples_are_told_of_with_their_gaps() -> None:
+    row = polled_row(["a"])
+    sampled = ("left", Mark.SAMPLED, 4)
+    assert lines(known(records=0, polled=row, samples=5), sampled) == [
+        "evidence: samples from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
+        "0 commits (sampled), 0 generations (sampled), 0 rebalances (sampled)",
+        "sampled: 1 group in 3 rounds, every 2.5 s. A rebalance between two samples that ended "
+        "where it began is not seen; several are told of as one",
+        "gap: no samples from 1970-01-01 00:00:01Z to the end: no answer",
+        "gap: no samples from 1970-01-01 00:00:01Z to 1970-01-01 00:00:02Z: no answer",
+        "causes: 0 stated by the broker's log, 0 inferred from the journal, 4 seen in samples, "
+        "0 unknown",
+        "lag, from commit to commit: between 5 samples of log ends (sampled)",
+    ]
+
+
+def test_what_is_of_the_journal_and_of_samples_is_said_to_be_of_both() -> None:
+    assert lines(known(polled=polled_row(["a"])))[0] == (
+        "evidence: 1 record (stated) from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
+        "0 commits (stated and sampled), 0 generations (stated and sampled), "
+        "0 rebalances (inferred and sampled)"
+    )
+
+
+def test_what_compaction_took_is_said() -> None:
+    windows = [{"group": name, "at": 0, "whole": name == "c"} for name in "abc"]
+    complete = [
+        {"journal_partition": number, "offset": number, "at": MORNING + number}
+        for number in (0, 1000, 2000)
+    ]
+    assert lines(known(windows=windows, complete=complete))[1:3] == [
+        "the journal is compacted: of 2 groups the beginning is missing (inferred); what is told "
+        "of them is complete from their first entry on",
+        "commits: all of them are there from 2026-11-15 06:00:02Z on (inferred); before, "
+        "compaction took some, so that lag and inferred causes rest on fewer",
+    ]
+
+
+CAUSES = (
+    ("left", Mark.STATED, 1_500),
+    ("unknown", Mark.INFERRED, 3),
+    ("joined", Mark.INFERRED, 2),
+    ("left", Mark.INFERRED, 1),
+)
+COUNTED = "causes: 1,500 stated by the broker's log, 3 inferred from the journal, 3 unknown"
+
+
+@pytest.mark.parametrize(
+    ("told", "hint"),
+    [
+        ({}, "; --server-log FILE would state them"),
+        ({"logs": 1}, "; the log that was given has no line about these groups"),
+        ({"logs": 1, "lines": 9}, ""),
+    ],
+)
+def test_how_causes_are_known(told: dict[str, int], hint: str) -> None:
+    assert lines(known(**told), *CAUSES)[1] == COUNTED + hint
+
+
+def lookups(**told: Any) -> dict[str, Any]:
+    row = {
+        "most": 9,
+        "made": 0,
+        "partitions": 0,
+        "partitions_left_out": [],
+        "of_a_time_that_is_deleted": 0,
+        "not_to_be_had": {},
+    }
+    return row | told
+
+
+CLUSTER = {
+    "bootstrap_servers": "host:9092",
+    "topic": "__consumer_offsets",
+    "partitions": 50,
+    "most_records": 7,
+    "bytes": 1,
+    "acls": [],
+}
+
+
+def test_what_lag_rests_on() -> None:
+    asked = lookups(made=1_000, partitions=1, of_a_time_that_is_deleted=1)
+    left_out = lookups(partitions_left_out=["t-1", "t-2"])
+    assert lines(known(cluster=CLUSTER, lookups=asked, samples=9))[2:] == [
+        "lag, from commit to commit: by 1,000 look-ups of ends in 1 partition (sampled), as true "
+        "as the timestamps of their records",
+        "lag: 1 look-up found nothing left of that time (sampled): retention has deleted it",
+    ]
+    assert lines(known(cluster=CLUSTER, lookups=left_out))[2:] == [
+        "lag: not computed; --lookups N asks a cluster for log ends, --ends FILE gives samples",
+        "lag: 2 partitions with commits (stated) not looked up: a larger --lookups N takes them in",
+    ]
+
+
+def test_a_cluster_without_a_journal() -> None:
+    bare = CLUSTER | {"partitions": 0}
+    assert lines(known(first=None, last=None, cluster=bare)) == [
+        "evidence: the cluster has no journal (__consumer_offsets): no group has ever been here"
+    ]
+    assert lines(known(first=None, last=None, cluster=CLUSTER)) == [
+        "evidence: the journal is empty"
+    ]
+
+
+def test_times_are_written_as_people_read_them() -> None:
+    assert moment(MORNING) == "2026-11-15 06:00:00Z"
+    assert moment(253_402_300_799_999) == "9999-12-31 23:59:59Z"
+    assert [span(seconds) for seconds in (0.2, 108.4, 120, 7_199, 7_200, 172_800, 1e9)] == [
+        "0 s",
+        "108 s",
+        "2 min",
+        "120 min",
+        "2 h",
+        "2 d",
+        "11,574 d",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("told", "until"),
+    [
+        ({}, MORNING + 3_600_000),
+        ({"until": MORNING + 60_000}, MORNING + 60_000),
+        ({"cluster": "live"}, None),
+        ({"cluster": "live", "until": MORNING + 60_000}, MORNING + 60_000),
+        ({"polled": "so"}, None),
+    ],
+)
+def test_up_to_when_commits_are_known(told: dict[str, Any], until: int | None) -> None:
+    """A live cluster tells ends after commits; copied folders end with their last record."""
+    stands = {"live": CLUSTER, "so": polled_row(["a"])}
+    assert (
+        known(**{name: stands.get(one, one) for name, one in told.items()}).commits_until == until
+    )
+
+
+def commit(order: int, at: int, partition: int, **told: Any) -> dict[str, Any]:
+    row = {"group": "g", "topic": "t", "partition": partition, "at": MORNING + at}
+    return row | {"journal_partition": 0, "journal_offset": order, "offset": order} | told
 
 
 def test_a_group_is_wanted_by_its_very_name_whatever_is_in_it(tmp_path: Path) -> None:
@@ -127,11 +666,6 @@ def test_deletions_of_offsets_are_read_and_commits_are_not(tmp_path: Path) -> No
     found = gold.read(str(made.write(tmp_path))).deletions
     assert found.num_rows == 1
     assert set(found.column_names) == {"group", "topic", "partition", "at", "journal_offset"}
-
-
-def commit(order: int, at: int, partition: int, **told: Any) -> dict[str, Any]:
-    row = {"group": "g", "topic": "t", "partition": partition, "at": MORNING + at}
-    return row | {"journal_partition": 0, "journal_offset": order, "offset": order} | told
 
 
 def earlier_commits(folder: Path, since: int | None) -> list[tuple[str, int, int, int]]:
