@@ -152,3 +152,11 @@ def pytest_configure(config: pytest.Config) -> None:
     rules = FolderRules()
     config.pluginmanager.register(rules)
     sys.addaudithook(rules.audit)
+    if sys.version_info < (3, 12):  # Python reports the start of a thread from 3.12 on
+        start = threading.Thread.start
+
+        def reported(self: threading.Thread) -> None:
+            sys.audit("_thread.start_new_thread")
+            start(self)
+
+        threading.Thread.start = reported  # type: ignore[method-assign]

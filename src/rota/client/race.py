@@ -87,7 +87,11 @@ def _winner(
 async def _end(running: set[asyncio.Task[T]], discard: Callable[[Any], None] | None) -> None:
     for task in running:
         task.cancel()
-        if discard is not None:
+        if discard is None:
+            continue
+        if task.done():  # from Python 3.12 on gather returns before a callback would be called
+            _drop(discard, task)
+        else:
             task.add_done_callback(partial(_drop, discard))
     await asyncio.gather(*running, return_exceptions=True)
 

@@ -9,7 +9,6 @@ changed once more, so it is asked when its turn comes whether it still belongs t
 from __future__ import annotations
 
 import heapq
-from itertools import count
 from typing import TypeAlias
 
 from rota.consumer.entry import Entry, Stage
@@ -22,14 +21,14 @@ Place: TypeAlias = Stage | int
 class Schedule:
     """Partitions by what they are to ask."""
 
-    __slots__ = ("_later", "_numbers", "_places", "_touched")
+    __slots__ = ("_later", "_pauses", "_places", "_touched")
 
     def __init__(self) -> None:
         self._touched: dict[TopicPartition, Entry] = {}
         self._places: dict[Place, dict[TopicPartition, Entry]] = {}
         self._later: list[tuple[float, int, Entry]] = []
         """A heap: when a pause ends, and whose. It may have been cut short meanwhile."""
-        self._numbers = count()
+        self._pauses = 0  # pauses so far; Python 3.14 cannot copy an itertools.count
 
     def touch(self, entry: Entry) -> None:
         """It may have something to ask now."""
@@ -37,7 +36,8 @@ class Schedule:
 
     def pause(self, entry: Entry) -> None:
         """It has something to ask when its pause is over."""
-        heapq.heappush(self._later, (entry.retry_at, next(self._numbers), entry))
+        self._pauses += 1
+        heapq.heappush(self._later, (entry.retry_at, self._pauses, entry))
 
     def drop(self, entry: Entry) -> None:
         """It asks nothing more."""

@@ -326,7 +326,7 @@ def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
         if options.get("flags"):
             raise socket.gaierror
         good = look("127.0.0.1", port, type=socket.SOCK_STREAM)[0]
-        return [(*good[:4], ("127.0.0.2", free_ports(1)[0])), good]
+        return [(*good[:4], ("127.0.0.1", free_ports(1)[0])), good]
 
     monkeypatch.setattr(socket, "getaddrinfo", two)
     with rota.Broker() as broker:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from rota import Broker
+from rota.consumer.shield import Shield
 from rota.member.event import Command, Event
 from rota.member.state import State
 from tests.support.consumer_driver import Application
@@ -63,3 +64,16 @@ def test_a_member_that_met_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.undo()
             app.close()
             assert not broker.group("g").members
+
+
+def test_other_threads_need_none() -> None:
+    done = []
+
+    def work() -> None:
+        with Shield():
+            done.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [signal.default_int_handler]

@@ -4,22 +4,66 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import pytest
 
 import rota
 from rota.consumer.flow import Flow
+from rota.consumer.record import ConsumerRecord, Records
+from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition
 
-if TYPE_CHECKING:
-    pass
+A, B = (TopicPartition("orders", number) for number in range(2))
 
 
 def taken(flow: Flow, count: int) -> list[tuple[int, int]]:
     return [(each.partition, each.offset) for each in islice(flow.rest, count)]
+
+
+def records(at: TopicPartition, count: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+    return {at: [ConsumerRecord(*at, offset, 0, 0, None, b"", (), 7) for offset in range(count)]}
+
+
+def covered(flow: Flow) -> int:
+    """What a commit would store of the first partition, whose position is at 10."""
+    positions = {at: OffsetAndMetadata(10) for at in (A, B)}
+    flow.correct(positions)
+    return positions[A].offset
+
+
+def test_another_thread_may_ask_while_a_loop_goes_on() -> None:
+    """It never sees more than was handed out, or nothing that there is."""
+    flow = Flow()
+    seen: list[str] = []
+    goes_on = True
+
+    def ask() -> None:
+        while goes_on:
+            try:
+                found = covered(flow)
+                if not 0 <= found <= 10:
+                    seen.append(f"at {found}")
+            except Exception as error:  # noqa: BLE001 what the test is about
+                seen.append(repr(error))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        for _ in range(3_000):
+            flow.fill(Records(records(A, 10) | records(B, 1)))
+            for _ in flow.rest:
+                pass
+            flow.fill(Records({}))
+    finally:
+        goes_on = False
+        thread.join()
+        sys.setswitchinterval(before)
+    assert not seen
 
 
 # In a consumer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
@@ -89,16 +88,3 @@ def test_one_that_is_ignored_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def test_other_threads_need_none() -> None:
-    done = []
-
-    def work() -> None:
-        with Shield():
-            done.append(signal.getsignal(signal.SIGINT))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert done == [signal.default_int_handler]

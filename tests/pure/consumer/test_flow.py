@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from itertools import islice
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -170,35 +169,3 @@ def test_where_the_unread_begin() -> None:
     taken(flow, 3)
     assert {at: each.offset for at, each in flow.unread().items()} == {A: 3, B: 0}
     assert taken(flow, 1) == [(0, 3)]
-
-
-def test_another_thread_may_ask_while_a_loop_goes_on() -> None:
-    """It never sees more than was handed out, or nothing that there is."""
-    flow = Flow()
-    seen: list[str] = []
-    goes_on = True
-
-    def ask() -> None:
-        while goes_on:
-            try:
-                found = covered(flow)[A]
-                if not 0 <= found <= 10:
-                    seen.append(f"at {found}")
-            except Exception as error:  # noqa: BLE001 what the test is about
-                seen.append(repr(error))
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        for _ in range(3_000):
-            flow.fill(records((A, 10), (B, 1)))
-            for _ in flow.rest:
-                pass
-            flow.fill(Records({}))
-    finally:
-        goes_on = False
-        thread.join()
-        sys.setswitchinterval(before)
-    assert not seen

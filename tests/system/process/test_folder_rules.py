@@ -36,6 +36,9 @@ def test_looks_up_a_name():
 def test_starts_a_process():
     subprocess.run(["true"])
 
+def test_starts_a_thread():
+    threading.Thread(target=print).start()
+
 def test_swallows_the_refusal():
     with contextlib.suppress(Exception):
         subprocess.run(["true"])
@@ -69,6 +72,7 @@ REFUSED = {
     "pure/test_it.py::test_listens": "tests/pure does no IO: move this test to tests/local",
     "pure/test_it.py::test_looks_up_a_name": "tests/pure does no IO: move this test to tests/local",
     "pure/test_it.py::test_starts_a_process": "tests/pure starts no process: move this test",
+    "pure/test_it.py::test_starts_a_thread": "tests/pure does no IO: move this test to tests/local",
     "pure/test_it.py::test_swallows_the_refusal": "tests/pure starts no process: move this test",
     "local/test_it.py::test_starts_a_process": "tests/local starts no process: move this test",
     "local/test_it.py::test_talks_to_another_machine": "not to 192.0.2.1",
