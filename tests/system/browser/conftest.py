@@ -79,7 +79,7 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of some tables, with their report in it, made once."""
     known: dict[str, Path] = {}

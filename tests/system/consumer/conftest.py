@@ -12,7 +12,7 @@ from tests.system.consumer.crew import Crew
 from tests.system.consumer.group import Scene
 
 
-@pytest.fixture(scope="session", params=["rota", "kafka"])
+@pytest.fixture(scope="package", params=["rota", "kafka"])
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
@@ -25,7 +25,7 @@ def cluster(
         pytest.skip(str(reason))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def crew() -> Iterator[Crew]:
     """The clients."""
     made = Crew()

@@ -16,7 +16,7 @@ from tests.support.kafka import KafkaBroker
 SET = {"min_session_timeout", "max_session_timeout", "initial_rebalance_delay", "max_size"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     keys = {each.metadata["key"]: each.name for each in fields(GroupConfig) if each.name in SET}
     settings = {key: str(getattr(CONFIG, name)) for key, name in keys.items()}

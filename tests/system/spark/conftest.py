@@ -21,7 +21,7 @@ from tests.system.spark.played import Ran, recorded_segments, run_recorded
 CONNECT_WORKER = "tests.system.spark.connect_worker"
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def small_queries() -> Iterator[None]:
     """Sparks that tests start, in this process and in others, are set up for a few rows."""
     with pytest.MonkeyPatch.context() as patch:
@@ -29,7 +29,7 @@ def small_queries() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(small_queries: None) -> Iterator[SparkSession]:
     with session("local[2]") as started:
         # Rota's session sets four for each core
@@ -37,7 +37,7 @@ def spark(small_queries: None) -> Iterator[SparkSession]:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def connected(small_queries: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """A process with one Spark Connect session, for all tests of Spark Connect."""
     for package in ("grpc", "grpc_status", "zstandard"):
@@ -55,19 +55,19 @@ def connected(small_queries: None, tmp_path_factory: pytest.TempPathFactory) -> 
         started.kill()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def segments(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recorded broker's folders of the journal."""
     return recorded_segments(tmp_path_factory.mktemp("kafka-logs"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def logged(spark: SparkSession, segments: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The recorded run with the broker's log and samples of ends."""
     return run_recorded(spark, segments, tmp_path_factory.mktemp("logged"), log=True, ends=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def unlogged(spark: SparkSession, segments: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The same out of the journal alone."""
     return run_recorded(spark, segments, tmp_path_factory.mktemp("unlogged"))

@@ -14,7 +14,7 @@ from tests.system.spark.beside.shop import SETTINGS, Shop, stock
 from tests.system.spark.beside.stage import Beside
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def driver() -> Iterator[Driver]:
     """A process with both sources."""
     try:
@@ -25,7 +25,7 @@ def driver() -> Iterator[Driver]:
     started.kill()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shop(tmp_path_factory: pytest.TempPathFactory, driver: Driver) -> Iterator[Shop]:
     """A broker with something of everything; it is filled while Spark starts."""
     folder = tmp_path_factory.mktemp("beside-broker")
@@ -39,7 +39,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory, driver: Driver) -> Iterator[S
     running.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def beside(
     shop: Shop, driver: Driver, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Beside]:
