@@ -188,14 +188,13 @@ _LINES = (
 """What a line of a tip may be: every number has its mark, but for the time that is pointed at."""
 
 
-@pytest.mark.parametrize("columns", [40, pytest.param(80, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("group", ["orders-app", "audit"])
-def test_every_number_in_a_tip_has_its_mark(group: str, columns: int, report: Opener) -> None:
+def test_every_number_in_a_tip_has_its_mark(group: str, report: Opener) -> None:
     window = report()
     window.open(group)
     seen = set()
     for canvas in ("#was", "#would", "#moves", "#lag"):
-        for point in window.grid(canvas, columns, 2):
+        for point in window.grid(canvas, 80, 2):
             for line in window.pointed(canvas, point).splitlines():
                 kinds = [kind for kind, one in enumerate(_LINES) if re.fullmatch(one, line)]
                 assert len(kinds) == 1, line
