@@ -23,7 +23,7 @@ run: $(READY)    ## the main job on a simulated day: `rota run --demo`, report a
 	@$(BIN)/rota run --demo
 
 # A file's tests run in one worker, as do those that share a Kafka or a Spark (tests/conftest.py).
-# What waits for brokers needs little of a core, so the rest has one worker more.
+# Many wait for brokers and need little of a core, so there is a worker more than cores in mind.
 PYTEST = $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
 STARTED := $(shell date +%s)
 
@@ -31,10 +31,10 @@ test: $(READY)   ## lint, types, layers and the quick tests of everything: minut
 	@ROTA_TEST_STARTED=$(STARTED) $(MAKE) --no-print-directory --jobs=2 --keep-going lint quick
 
 quick: $(READY)
-	@$(PYTEST) -n 2 -m 'not check and not nightly'
+	@$(PYTEST) -n 3 -m 'not check and not nightly'
 
 local: $(READY)  ## the tests of tests/pure and tests/local: no process, no Spark, any machine
-	@$(PYTEST) -n 2 -m 'not check and not nightly' tests/pure tests/local
+	@$(PYTEST) -n 3 -m 'not check and not nightly' tests/pure tests/local
 
 check: test rest ## `make test`, then all other tests but the nightly ones: before a merge
 

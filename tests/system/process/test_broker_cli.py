@@ -48,6 +48,7 @@ def names(address: str) -> set[str]:
         return {topic.name for topic in found}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, how: int, code: int) -> None:
     with rota.Broker(tmp_path) as broker:
