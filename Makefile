@@ -23,7 +23,7 @@ run: $(READY)    ## the main job on a simulated day: `rota run --demo`, report a
 	@$(BIN)/rota run --demo
 
 # A file's tests run in one worker, as do those that share a Kafka or a Spark (tests/conftest.py).
-# Many wait for brokers and need little of a core, so there is a worker more than cores in mind.
+# Many wait for brokers and use little of a core: three workers for two cores.
 PYTEST = $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
 STARTED := $(shell date +%s)
 
@@ -36,9 +36,11 @@ quick: $(READY)
 local: $(READY)  ## the tests of tests/pure and tests/local: no process, no Spark, any machine
 	@$(PYTEST) -n 3 -m 'not check and not nightly' tests/pure tests/local
 
-check: test rest ## `make test`, then all other tests but the nightly ones: before a merge
+check:           ## `make test`, then all other tests but the nightly ones: before a merge
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory rest
 
-rest: $(READY)   ## what `make check` has and `make test` has not
+rest: $(READY)   ## the tests that `make check` adds to `make test`
 	@$(PYTEST) -n 3 -m 'check and not nightly'
 
 lint: $(READY)   ## ruff, mypy strict, import-linter
@@ -66,7 +68,7 @@ dist: $(READY)   ## the wheel and the sdist, in dist/
 	@$(BIN)/python -m build --no-isolation
 
 nightly: lint    ## everything, with many more seeds and examples
-	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly"
+	@HYPOTHESIS_PROFILE=nightly $(PYTEST) -n 3 -m "nightly or not nightly"
 
 clean:           ## forget the environment and what was fetched
 	rm -rf .venv .java .go .clients .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache dist

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections import defaultdict
 from collections.abc import Generator
@@ -32,11 +31,6 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# A shell starts its background jobs with SIGINT ignored; tests of Ctrl-C, and the programs that
-# they start, need it.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
 #: Seconds after which a run says which tests took the time.
 LONG_RUN = 600
 #: Folders of tests/system that share a running Kafka, Spark or browser, the longest first.
@@ -47,6 +41,8 @@ SHARED = ("spark/beside", "spark", "consumer", "kafka", "browser")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     """Leave tests/system to ``make check``, and start the longest groups of tests first."""
     for item in items:
+        if not item.nodeid.startswith(("tests/pure/", "tests/local/", "tests/system/")):
+            raise pytest.UsageError(f"{item.nodeid}: put it in tests/pure, local or system")
         if item.nodeid.startswith("tests/system/") and item.get_closest_marker("quick") is None:
             item.add_marker(pytest.mark.check)
     yield  # pytest selects by these marks, and orders by fixtures

@@ -219,8 +219,8 @@ def _text(printed: bytes) -> str:
 def pytest_configure() -> None:
     """Let Ctrl-C end this process and those it starts.
 
-    A shell starts ``pytest &`` with SIGINT ignored; so do all its children, and tests of Ctrl-C
-    would wait for nothing.
+    A shell starts ``pytest &`` with SIGINT ignored, and every process that pytest starts inherits
+    that, so tests of Ctrl-C would wait in vain.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

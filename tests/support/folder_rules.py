@@ -18,6 +18,7 @@ client does in the background would reach into the tests after it.
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
 import sys
 import threading
@@ -35,12 +36,12 @@ THREAD = ("_thread.start_new_thread", "_thread.start_joinable_thread")
 CHANGE = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 LOOPBACK = ("127.", "::1", "localhost", "::ffff:127.")
-#: Addresses of documents (RFC 5737): no machine has one, so that to bind one fails.
-NOBODY = "192.0.2."
+#: Documentation addresses (RFC 5737): binding one always fails.
+TEST_NET = "192.0.2."
 #: Seconds that a thread has to end after its test.
-LAST_STEPS = 10.0
-#: Threads that cannot be ended: the system looks up a host's name and cannot be interrupted.
-ENDLESS = ("rota-resolve-",)
+JOIN_TIMEOUT = 10.0
+#: Threads that look up a host name: the system call cannot be interrupted.
+UNSTOPPABLE = ("rota-resolve-",)
 #: Files that Python, pytest and Hypothesis keep for themselves.
 OWN_FILES = (os.devnull, ".pyc", ".hypothesis", ".pytest_cache")
 
@@ -100,29 +101,26 @@ class FolderRules:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
-        """Fail a test whose threads go on after its fixtures are closed."""
-        result = yield
+        """Watch what closes the fixtures, then fail a test whose threads go on."""
+        yield from self._watch(item)
         if folder_of(item.path) is not None:
             left = set(threading.enumerate()) - self._threads - set(self._shared)
             for thread in left:
-                if not thread.name.startswith(ENDLESS):
-                    thread.join(LAST_STEPS)
+                if not thread.name.startswith(UNSTOPPABLE):
+                    thread.join(JOIN_TIMEOUT)
             names = sorted(
-                each.name for each in left if each.is_alive() and not each.name.startswith(ENDLESS)
+                each.name
+                for each in left
+                if each.is_alive() and not each.name.startswith(UNSTOPPABLE)
             )
             if names:
                 pytest.fail(f"threads of this test go on after it: {', '.join(names)}")
-        return result
 
 
 def folder_of(path: Path) -> str | None:
     """The folder under ``tests`` whose rules hold for a test file; None without rules."""
-    rules = [
-        folder
-        for above, folder in pairwise(path.parts)
-        if above == "tests" and folder in ("pure", "local")
-    ]
-    return rules[-1] if rules else None
+    below = [folder for above, folder in pairwise(path.parts) if above == "tests"]
+    return below[-1] if below and below[-1] in ("pure", "local") else None
 
 
 def refusal(folder: str, event: str, arguments: tuple[Any, ...]) -> str | None:
@@ -131,7 +129,7 @@ def refusal(folder: str, event: str, arguments: tuple[Any, ...]) -> str | None:
         return f"tests/{folder} starts no process: move this test to tests/system ({event})"
     if folder == "local":
         address = arguments[1] if event in ("socket.bind", "socket.connect") else None
-        own = (*LOOPBACK, NOBODY) if event == "socket.bind" else LOOPBACK
+        own = (*LOOPBACK, TEST_NET) if event == "socket.bind" else LOOPBACK
         if isinstance(address, tuple) and not str(address[0]).startswith(own):
             return f"tests/local talks to this machine alone, not to {address[0]} ({event})"
         return None
@@ -152,11 +150,17 @@ def pytest_configure(config: pytest.Config) -> None:
     rules = FolderRules()
     config.pluginmanager.register(rules)
     sys.addaudithook(rules.audit)
+    _report_start(multiprocessing.process.BaseProcess, "os.fork")  # nothing else reports it
     if sys.version_info < (3, 12):  # Python reports the start of a thread from 3.12 on
-        start = threading.Thread.start
+        _report_start(threading.Thread, "_thread.start_new_thread")
 
-        def reported(self: threading.Thread) -> None:
-            sys.audit("_thread.start_new_thread")
-            start(self)
 
-        threading.Thread.start = reported  # type: ignore[method-assign]
+def _report_start(kind: Any, event: str) -> None:
+    """Let the start of a thread or process raise an audit event."""
+    start = kind.start
+
+    def reported(self: Any) -> None:
+        sys.audit(event)
+        start(self)
+
+    kind.start = reported

@@ -144,10 +144,8 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError:
             await self.abort()
             raise self.late(f"within {self._loop.time() - begun:.3g} s", hint) from None
-        except (
-            GeneratorExit
-        ):  # collected together with a loop that was dropped: none can be awaited
-            self.close()
+        except GeneratorExit:
+            self.close()  # the event loop does not run any more, so nothing can be awaited
             raise
         except BaseException:
             await self.abort()

@@ -1,6 +1,6 @@
 """Kafka's own sticky algorithm in Rota: worked examples, known faults that it must not have, speed.
 
-That it gives what Kafka gives is shown against the Java classes, in tests/kafka.
+That it gives what Kafka gives is shown against the Java classes, in tests/system/kafka.
 """
 
 from __future__ import annotations

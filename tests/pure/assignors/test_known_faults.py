@@ -1,8 +1,8 @@
 """Faults that sticky strategies have elsewhere, by name, and what Rota does instead.
 
 Those of Range and RoundRobin stand in test_range and test_roundrobin, those of a client library
-as a whole in tests/interop. ``rota.assign`` refuses a result that breaks a rule, so that every
-test here also shows one that does not.
+as a whole in tests/system/interop. ``rota.assign`` refuses a result that breaks a rule, so that
+every test here also shows one that does not.
 """
 
 from __future__ import annotations

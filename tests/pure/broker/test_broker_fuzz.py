@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -340,12 +337,3 @@ def spliced(seed: int, data: bytes, known: Known) -> bytes:
     """A request that a client may send, with these bytes in place of its last ones."""
     frame = some_request(random.Random(seed), known)
     return frame[: max(len(frame) - len(data), 10)] + data
-
-
-@pytest.mark.nightly
-def test_an_hour_of_atheris(tmp_path: Path) -> None:
-    pytest.importorskip("atheris", reason="atheris is not installed: no guided fuzzing tonight")
-    command = [sys.executable, "-m", "tests.support.fuzz_broker", "-max_total_time=3600"]
-    command.append(f"-artifact_prefix={tmp_path}/")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

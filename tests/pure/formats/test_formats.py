@@ -1,4 +1,4 @@
-"""The byte formats, example by example. Equality with Java over random cases is in tests/kafka."""
+"""The byte formats, example by example. tests/system/kafka compares random cases with Java."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The journal's format: a recorded journal record by record, and each version by example.
 
-Equality with Java over random records is in tests/kafka.
+Equality with Java over random records is in tests/system/kafka.
 """
 
 from __future__ import annotations

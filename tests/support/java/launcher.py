@@ -54,7 +54,7 @@ def require(*commands: str) -> None:
 
 @contextlib.contextmanager
 def making(folder: Path) -> Iterator[None]:
-    """Nobody else makes this folder meanwhile: tests run in two processes at once."""
+    """Nobody else makes this folder meanwhile: tests run in several processes at once."""
     folder.parent.mkdir(exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -25,7 +25,7 @@ INFO = f"{NAME}.dist-info"
 DATA = {".json", ".html", ".css", ".js"}
 """Of files beside modules that Rota reads while it runs."""
 PAGES = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "NOTICE", "Makefile"}
-FOLDERS = {"src", "tests", "bench", "docs", "examples"}
+FOLDERS = {"src", "tests", "bench", "docs", "examples", ".ci", ".github"}
 OWN = {"pyproject.toml", "PKG-INFO", ".gitignore"}
 """What hatchling puts into every sdist."""
 #: Seconds that a build, an installation or a demo may take.

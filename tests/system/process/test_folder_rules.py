@@ -15,7 +15,8 @@ pytestmark = pytest.mark.quick
 
 TESTS = {
     "pure": """
-import contextlib, pathlib, socket, subprocess, threading, asyncio, tempfile
+import asyncio, contextlib, multiprocessing, pathlib, socket, subprocess, threading
+import pytest
 
 def test_reads_a_file_of_the_checkout():
     assert pathlib.Path(__file__).read_text()
@@ -42,12 +43,39 @@ def test_starts_a_process():
 def test_starts_a_thread():
     threading.Thread(target=print).start()
 
+def test_starts_a_process_by_multiprocessing():
+    multiprocessing.get_context("spawn").Process(target=print).start()
+
+@pytest.fixture
+def closed_with_a_process():
+    yield
+    subprocess.run(["true"])
+
+def test_has_a_fixture_that_ends_with_a_process(closed_with_a_process):
+    pass
+
 def test_swallows_the_refusal():
     with contextlib.suppress(Exception):
         subprocess.run(["true"])
 """,
     "local": """
-import socket, subprocess, threading
+import socket, subprocess, threading, time
+import pytest
+
+@pytest.fixture(scope="module")
+def background():
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    yield
+    done.set()
+    thread.join()
+
+def test_shares_a_thread(background):
+    pass
+
+def test_leaves_a_thread():
+    threading.Thread(target=time.sleep, args=(60,), daemon=True, name="left").start()
 
 def test_writes_a_file(tmp_path):
     (tmp_path / "file").write_text("x")
@@ -77,6 +105,9 @@ REFUSED = {
     "pure/test_it.py::test_looks_up_a_name": "tests/pure does no IO: move this test to tests/local",
     "pure/test_it.py::test_starts_a_process": "tests/pure starts no process: move this test",
     "pure/test_it.py::test_starts_a_thread": "tests/pure does no IO: move this test to tests/local",
+    "pure/test_it.py::test_starts_a_process_by_multiprocessing": "tests/pure starts no process",
+    "pure/test_it.py::test_has_a_fixture_that_ends_with": "tests/pure starts no process: move this",
+    "local/test_it.py::test_leaves_a_thread": "threads of this test go on after it: left",
     "pure/test_it.py::test_swallows_the_refusal": "tests/pure starts no process: move this test",
     "local/test_it.py::test_starts_a_process": "tests/local starts no process: move this test",
     "local/test_it.py::test_talks_to_another_machine": "not to 192.0.2.1",
@@ -103,4 +134,4 @@ def test_each_folder_refuses_what_it_does_not_allow(tmp_path: Path) -> None:
     assert len(failed) == len(REFUSED), done.stdout
     for test, reason in REFUSED.items():
         assert any(test in line and reason in line for line in failed), (test, failed)
-    assert len([line for line in lines if line.startswith("PASSED ")]) == 5
+    assert len([line for line in lines if line.startswith("PASSED ")]) == 8

@@ -1,4 +1,4 @@
-"""One Spark Connect session: orders in, answers out, a line of JSON each.
+"""One Spark Connect session: reads requests and writes answers, a line of JSON each.
 
 A process of its own, because a process has one kind of session. pyspark starts a Connect server on
 this machine where it is asked for ``local[...]``.
@@ -25,8 +25,8 @@ TOPIC = {"subscribe": "orders"}
 EARLIEST = {"startingOffsets": "earliest"}
 
 
-class Desk:
-    """What can be asked."""
+class ConnectWorker:
+    """Handles the requests of a test in a Spark Connect session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -80,7 +80,7 @@ def serve(work: Path) -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     assert type(spark).__module__ == "pyspark.sql.connect.session"
-    desk = Desk(spark)
+    desk = ConnectWorker(spark)
     for line in sys.stdin:
         order = json.loads(line)
         number, op = order.pop("id"), order.pop("op")
