@@ -272,6 +272,21 @@ class Group:
             f"{self.name} handles all;", finished, lambda: f"{self._missing()[:9]} {self._shown()}"
         )
 
+    def await_commits(self) -> None:
+        """Wait until all that was handed out is committed: no commit is in flight."""
+
+        def committed() -> bool:
+            with self._lock:
+                stored = {
+                    (place, offset)
+                    for event in self.history.events
+                    if isinstance(event, Tried) and event.error is None
+                    for place, offset in event.offsets.items()
+                }
+            return set(self.ends().items()) <= stored
+
+        self.until(f"{self.name} has committed all;", committed)
+
     def until(self, what: str, true: Callable[[], object]) -> None:
         """Wait for something, as long as all is well."""
 
