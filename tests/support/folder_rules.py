@@ -100,9 +100,14 @@ class FolderRules:
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
+    def pytest_runtest_teardown(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None]:
         """Watch what closes the fixtures, then fail a test whose threads go on."""
-        yield from self._watch(item)
+        if nextitem is None:  # the last test also closes what other folders share
+            yield
+        else:
+            yield from self._watch(item)
         if folder_of(item.path) is not None:
             left = set(threading.enumerate()) - self._threads - set(self._shared)
             for thread in left:
