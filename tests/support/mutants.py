@@ -446,7 +446,7 @@ REPLAY = (
         CLASSIC,
     ),
     Mutant(
-        "an ownership of no time at all is told",
+        "an ownership that lasted no time is reported",
         "replay/ownership.py",
         "self._over += (one for one in self._ended.values() if one.until != one.since)",
         "self._over += self._ended.values()",

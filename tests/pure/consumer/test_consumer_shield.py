@@ -45,8 +45,10 @@ def test_it_comes_when_the_step_is_complete() -> None:
 
 
 def test_without_one_nothing_is_raised() -> None:
+    before = signal.getsignal(signal.SIGINT)
     with Shield():
         pass
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_one_in_another() -> None:
