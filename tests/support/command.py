@@ -119,10 +119,13 @@ def run_command(
 
 
 def run_rota(
-    *arguments: object, stdin: str = "", env: Mapping[str, str] | None = None
+    *arguments: object,
+    stdin: str = "",
+    env: Mapping[str, str] | None = None,
+    seconds: float = PATIENCE,
 ) -> CommandResult:
     """Run ``rota`` with arguments until it ends."""
-    return run_command(*ROTA, *arguments, stdin=stdin, env=env)
+    return run_command(*ROTA, *arguments, stdin=stdin, env=env, seconds=seconds)
 
 
 def run_python(

@@ -56,6 +56,8 @@ def test_a_crash_is_noticed_after_the_session() -> None:
     first_beat = joined + 1 + BEAT  # heartbeats begin when the join is answered
     last_beat = first_beat + (100_000 - first_beat) // BEAT * BEAT
     assert noticed == last_beat + 1 + SESSION  # it travelled for a millisecond
+    (crashed,) = (record for record in world.trace if record.what is What.CRASHED)
+    assert str(crashed).split() == ["100000", "crashed", "p1"]
     assert owned(world) == {"p0": tuple(range(12))}
 
 

@@ -16,14 +16,20 @@ from pyspark.sql import SparkSession
 from rota.pipeline.session import session
 from tests.support.clients.link import Driver
 from tests.support.paths import ROOT
-from tests.system.spark.played import Ran, recorded_segments, run_recorded
+from tests.system.spark.played import Ran, code_generation, recorded_segments, run_recorded
 
 CONNECT_WORKER = "tests.system.spark.connect_worker"
 
 
 @pytest.fixture(scope="package", autouse=True)
 def small_queries() -> Iterator[None]:
-    """Sparks that tests start, in this process and in others, are set up for a few rows."""
+    """Set up the Sparks that tests start, in this process and in others, for a few rows.
+
+    ``make nightly`` runs all of them with Spark's own defaults.
+    """
+    if os.environ.get("HYPOTHESIS_PROFILE") == "nightly":
+        yield
+        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_CONF_DIR", str(ROOT / "tests" / "support" / "spark_conf"))
         yield
@@ -64,7 +70,8 @@ def segments(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="package")
 def logged(spark: SparkSession, segments: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The recorded run with the broker's log and samples of ends."""
-    return run_recorded(spark, segments, tmp_path_factory.mktemp("logged"), log=True, ends=True)
+    with code_generation(spark):
+        return run_recorded(spark, segments, tmp_path_factory.mktemp("logged"), log=True, ends=True)
 
 
 @pytest.fixture(scope="package")

@@ -1,20 +1,29 @@
-"""A journal that a broker serves, fed to rounds in pieces."""
+"""Clusters that a run follows: a stored journal in pieces, and members that come and go."""
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rota.broker.embedded import Broker
+import rota
 from rota.pipeline.cluster import JOURNAL, Cluster, Live, look
 from rota.pipeline.demo import STILL
+from rota.pipeline.evidence import Evidence, Options
+from rota.pipeline.follow import follow
 from rota.pipeline.round import Round
 from rota.spark import register
-from tests.system.spark.played import Quiet
+from rota.tables import REBALANCES
+from tests.system.spark.played import Quiet, rows
+
+#: The topic that the members consume.
+TOPIC = "orders"
+#: Seconds for a round, also on a machine with much else to do.
+PATIENCE = 600.0
 
 Offsets = Mapping[int, int]
 
@@ -36,7 +45,7 @@ class Told(Quiet):
 @contextmanager
 def served(segments: Path) -> Iterator[Live]:
     """The folders of a journal as a cluster that stands still."""
-    with Broker(segments, config=STILL, adopt=True) as broker:
+    with rota.Broker(segments, config=STILL, adopt=True) as broker:
         broker.clock.freeze()
         yield look(Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}))
 
@@ -57,5 +66,69 @@ def piece(spark: SparkSession, live: Live, begin: Offsets, end: Offsets) -> Data
     for name, places in (("startingOffsets", begin), ("endingOffsets", end)):
         listed = {str(partition): offset for partition, offset in places.items()}
         told[name] = json.dumps({JOURNAL: listed})
-    rows: DataFrame = spark.read.format("rota").options(**told).load()
-    return rows
+    records: DataFrame = spark.read.format("rota").options(**told).load()
+    return records
+
+
+@contextmanager
+def member(broker: rota.Broker, group: str) -> Iterator[None]:
+    """A member of a group until the block ends; it has committed once when the block begins."""
+    done, ready = threading.Event(), threading.Event()
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": group,
+        "enable.auto.commit": False,
+    }
+
+    def work() -> None:
+        with rota.BlockingConsumer(settings) as consumer:
+            consumer.subscribe([TOPIC])
+            while not done.is_set():
+                consumer.poll(0.1)
+                if consumer.assignment and not ready.is_set():
+                    try:
+                        consumer.commit_sync(dict.fromkeys(consumer.assignment, 0))
+                    except rota.errors.RotaError:
+                        continue
+                    ready.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert ready.wait(PATIENCE)
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@contextmanager
+def following(
+    spark: SparkSession, cluster: Cluster, out: Path, options: Options | None = None
+) -> Iterator[Told]:
+    """Follow a cluster until the block ends."""
+    told, stop = Told(), threading.Event()
+    problems: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            asked = options or Options()
+            follow(Evidence(cluster=cluster), str(out), asked, told, spark, stop=stop)
+        except BaseException as error:  # noqa: BLE001 (it is raised where it is looked for)
+            problems.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield told
+    finally:
+        stop.set()
+        thread.join()
+    assert not problems, problems
+
+
+def rebalances(out: Path, group: str) -> int:
+    """How many rebalances of a group the tables have."""
+    if not (out / REBALANCES.name).exists():
+        return 0
+    return sum(row["group"] == group for row in rows(out, REBALANCES))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ from tests.support.recorded_segment import RECORDED, journal_segments
 
 LOG = RECORDED / "coordinator.jsonl.gz"
 ENDS = RECORDED / "logends.jsonl.gz"
+
+#: Spark's defaults, which tests/support/spark_conf changes.
+CODE_GENERATION = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
 
 Row = dict[str, Any]
 
@@ -47,6 +54,19 @@ class Quiet:
 
     def ended(self, stage: Stage, note: str) -> None:
         pass
+
+
+@contextmanager
+def code_generation(spark: SparkSession) -> Iterator[None]:
+    """Let Spark generate code for its queries, as it does by default."""
+    before = {name: str(spark.conf.get(name)) for name in CODE_GENERATION}
+    for name, value in CODE_GENERATION.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 def recorded_segments(folder: Path) -> Path:

@@ -7,10 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -22,13 +20,11 @@ from rota.errors import InputError
 from rota.pipeline.cluster import Cluster, look
 from rota.pipeline.evidence import Evidence, Options
 from rota.pipeline.follow import follow
-from rota.tables import ENDS, JOURNAL, LAG, REBALANCES
+from rota.tables import ENDS, JOURNAL, LAG
 from tests.support import waiting
-from tests.system.spark.followed import Told
+from tests.system.spark.followed import PATIENCE, TOPIC, Told, following, member, rebalances
 from tests.system.spark.played import everything, ran, rows
 
-TOPIC = "orders"
-PATIENCE = 600.0
 until = partial(waiting.until, seconds=PATIENCE)
 
 
@@ -37,65 +33,6 @@ def broker() -> Iterator[rota.Broker]:
     with rota.Broker(config={"group.initial.rebalance.delay.ms": "0"}) as running:
         running.create_topic(TOPIC, 4)
         yield running
-
-
-@contextmanager
-def member(broker: rota.Broker, group: str) -> Iterator[None]:
-    """Is there until the block ends; has committed once when it begins."""
-    done, ready = threading.Event(), threading.Event()
-    settings = {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "group.id": group,
-        "enable.auto.commit": False,
-    }
-
-    def work() -> None:
-        with rota.BlockingConsumer(settings) as consumer:
-            consumer.subscribe([TOPIC])
-            while not done.is_set():
-                consumer.poll(0.1)
-                if consumer.assignment and not ready.is_set():
-                    try:
-                        consumer.commit_sync(dict.fromkeys(consumer.assignment, 0))
-                    except rota.errors.RotaError:
-                        continue
-                    ready.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        assert ready.wait(PATIENCE)
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
-@contextmanager
-def following(spark: SparkSession, cluster: Cluster, out: Path) -> Iterator[Told]:
-    told, stop = Told(), threading.Event()
-    problems: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            follow(Evidence(cluster=cluster), str(out), Options(), told, spark, stop=stop)
-        except BaseException as error:  # noqa: BLE001 (it is raised where it is looked for)
-            problems.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield told
-    finally:
-        stop.set()
-        thread.join()
-    assert not problems, problems
-
-
-def rebalances(out: Path, group: str) -> int:
-    if not (out / REBALANCES.name).exists():
-        return 0
-    return sum(row["group"] == group for row in rows(out, REBALANCES))
 
 
 def caught_up(out: Path, cluster: Cluster) -> bool:

@@ -1,46 +1,60 @@
-"""``rota run`` once in ``make test``: from a folder and a live cluster to tables, in one Spark."""
+"""What ``make test`` runs of Spark: ``rota run``, a run that follows, a stream that commits."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import rota
-from rota.tables import COMMITS, EVIDENCE, LAG, OWNERSHIP, REBALANCES
-from tests.support.journal_folder import START, batch_of, commit, member, saved, write
+import rota.spark
+from rota.model.topic import TopicPartition
+from rota.pipeline.cluster import Cluster
+from rota.pipeline.evidence import Options
+from rota.tables import COMMITS, EVIDENCE, GENERATIONS, LAG, OWNERSHIP, REBALANCES, TABLES
+from tests.support import journal_folder
+from tests.support.command import environment, run_rota
+from tests.support.journal_folder import START, batch_of, commit, saved, write
 from tests.support.waiting import until
-from tests.system.spark.played import rows
+from tests.system.spark.followed import PATIENCE, TOPIC, following, member, rebalances
+from tests.system.spark.played import everything, rows
 
-TOPIC = "orders"
+pytestmark = pytest.mark.quick
+
 #: No partition of the journal where a broker keeps the group "live".
 PARTITION = 3
 
 
-@pytest.mark.quick
-def test_the_command_makes_tables_of_a_folder_and_a_cluster(tmp_path: Path) -> None:
+@pytest.fixture
+def broker() -> Iterator[rota.Broker]:
+    with rota.Broker(config={"group.initial.rebalance.delay.ms": "0"}) as running:
+        running.create_topic(TOPIC, 2)
+        for partition in range(2):
+            running.produce(TOPIC, "1", "2", "3", partition=partition)
+        yield running
+
+
+def test_the_command_makes_tables_of_a_folder_and_a_cluster(
+    broker: rota.Broker, tmp_path: Path
+) -> None:
     """The cluster's journal is read by ``format("rota")``, the folder's by the command itself."""
-    first = saved("stored", 1, member("a", 0, 1))
-    second = saved("stored", 2, member("a", 0), member("b", 1))
+    a, b = (journal_folder.member("a", 0), journal_folder.member("b", 1))
+    first = saved("stored", 1, journal_folder.member("a", 0, 1))
+    second = saved("stored", 2, a, b)
     times = [START, START + 1_000, START + 2_000]
     journal = batch_of(first, second, commit("stored", 42), at=times)
     write(tmp_path / "logs", PARTITION, journal)
     out = tmp_path / "out"
-    with rota.Broker(config={"group.initial.rebalance.delay.ms": "0"}) as broker:
-        broker.create_topic(TOPIC, 2)
-        for partition in range(2):
-            broker.produce(TOPIC, "1", "2", "3", partition=partition)
-        settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "live"}
-        with rota.BlockingConsumer(settings) as consumer:
-            consumer.subscribe([TOPIC])
-            until("the member has both partitions", lambda: joined(consumer))
-            consumer.commit_sync(dict.fromkeys(consumer.assignment, 1))
-            words = ["--bootstrap-servers", broker.bootstrap_servers, "--out", str(out), "--json"]
-            told = rota_run("--segments", str(tmp_path / "logs"), *words)
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "live"}
+    with rota.BlockingConsumer(settings) as consumer:
+        consumer.subscribe([TOPIC])
+        until("the member has both partitions", lambda: joined(consumer))
+        consumer.commit_sync(dict.fromkeys(consumer.assignment, 1))
+        words = ["--bootstrap-servers", broker.bootstrap_servers, "--out", str(out), "--json"]
+        told = rota_run("--segments", str(tmp_path / "logs"), *words)
     assert told["page"] == str(out / "report.html")
     assert (out / "report.html").exists()
     (evidence,) = rows(out, EVIDENCE)
@@ -70,14 +84,47 @@ def joined(consumer: rota.BlockingConsumer) -> bool:
 
 
 def rota_run(*words: str) -> dict[str, object]:
-    """What ``rota run --json`` prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "rota", "run", "--master", "local[1]", *words],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    told: dict[str, object] = json.loads(done.stdout)
+    """What ``rota run --json`` prints, with Spark as it is installed."""
+    env = environment()
+    env.pop("SPARK_CONF_DIR", None)
+    done = run_rota("run", "--master", "local[1]", *words, env=env, seconds=PATIENCE).checked()
+    told: dict[str, object] = json.loads(done.out)
     return told
+
+
+def test_a_run_that_follows_names_no_member(
+    spark: SparkSession, broker: rota.Broker, tmp_path: Path
+) -> None:
+    """The first round is a whole run; the second one reads what is new, in this process."""
+    out = tmp_path / "out"
+    settings = {"bootstrap.servers": broker.bootstrap_servers}
+    cluster = Cluster(settings=settings, lookups=100)
+    with member(broker, "bills"), following(spark, cluster, out, Options(redact=True)) as told:
+        until("the member", lambda: rebalances(out, "bills") == 1, seconds=PATIENCE)
+        with member(broker, "bills"):
+            until("the second one", lambda: rebalances(out, "bills") == 2, seconds=PATIENCE)
+            assert len(told.rounds) > 1
+            (after,) = (row for row in rows(out, REBALANCES) if row["to_generation"] == 2)
+            assert (after["members_before"], after["members_after"]) == (1, 2)
+            listed = broker.group("bills").members
+    assert len(listed) == 2
+    shown = repr(everything(out, TABLES))
+    assert [each.id for each in listed if each.id in shown] == []
+    assert len(rows(out, GENERATIONS)) == 2
+
+
+def test_a_stream_commits_what_it_has_read(
+    spark: SparkSession, broker: rota.Broker, tmp_path: Path
+) -> None:
+    rota.spark.register(spark)
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "subscribe": TOPIC,
+        "startingOffsets": "earliest",
+    }
+    with rota.spark.commit_to_group(spark, group_id="stream", kafka=options, query="stream"):
+        stream = spark.readStream.format("rota").options(**options).load().writeStream
+        stream = stream.queryName("stream").option("checkpointLocation", str(tmp_path))
+        stream.format("noop").trigger(availableNow=True).start().awaitTermination()
+    places = [TopicPartition(TOPIC, partition) for partition in range(2)]
+    assert broker.committed("stream") == dict.fromkeys(places, 3)

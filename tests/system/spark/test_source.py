@@ -20,6 +20,7 @@ from rota import Broker
 from tests.support.clients.link import Driver
 from tests.support.paths import ROOT
 from tests.support.spark_query import commit, fill, p
+from tests.system.spark.played import code_generation
 
 JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -29,10 +30,11 @@ LOGIN = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": JAAS}
 
 
 @pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
+def session(spark: SparkSession) -> Iterator[SparkSession]:
     rota.spark.register(spark)
     rota.spark.register(spark)  # does no harm
-    return spark
+    with code_generation(spark):
+        yield spark
 
 
 @pytest.fixture
