@@ -33,8 +33,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 #: Seconds after which a run says which tests took the time.
 LONG_RUN = 600
-#: Folders of tests/system that share a running Kafka, Spark or browser, the longest first.
-SHARED = ("spark/beside", "spark", "consumer", "kafka", "browser")
+#: Groups of tests/system that run in one worker each, the longest first: folders that share a
+#: running Kafka, Spark or browser, and files that take long.
+GROUPS = (
+    "spark/",
+    "kafka/",
+    "spark/beside/",
+    "browser/",
+    "consumer/",
+    "process/test_demo.py",
+    "crash/test_kill.py",
+)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -68,15 +77,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def group_of(nodeid: str) -> str:
     """The folder whose tests share what they have started; else the test's own file."""
     file, _, _ = nodeid.partition("::")
-    for folder in SHARED:
-        if file.startswith(f"tests/system/{folder}/"):
-            return folder
-    return file
+    found = [group for group in GROUPS if file.startswith(f"tests/system/{group}")]
+    return max(found, key=len, default=file)
 
 
 def _turn(group: str) -> int:
     """Long groups start first, so that no worker is left with one of them at the end."""
-    return SHARED.index(group) if group in SHARED else len(SHARED)
+    return GROUPS.index(group) if group in GROUPS else len(GROUPS)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
