@@ -106,4 +106,13 @@ def command(main: str, *args: str, heap: str = "1g") -> list[str]:
     """The command line that runs a program of this folder."""
     prepare()
     path = os.pathsep.join([str(CLASSES), f"{LIBS}/*"])
-    return ["java", f"-Xmx{heap}", "-XX:+UseSerialGC", "-cp", path, main, *args]
+    return [
+        "java",
+        f"-Xmx{heap}",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        path,
+        main,
+        *args,
+    ]
