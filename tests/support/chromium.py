@@ -2,7 +2,7 @@
 
 One that is named by ``ROTA_CHROMIUM`` comes first, then one on the path, then playwright's own. On
 Debian and its kin apt can fetch the package and what it needs into a folder, without being root.
-Where all of that fails, :class:`Unavailable` says how to get one, and tests are skipped with that.
+Where all of that fails, :class:`~tests.support.missing_tool.Unavailable` says how to get one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.support.missing_tool import Unavailable
 from tests.support.paths import ROOT
 
 FETCHED = ROOT / ".clients" / "chromium"
@@ -45,10 +46,6 @@ FONTS = """<?xml version="1.0"?>
   <cachedir>{folder}/font-cache</cachedir>
 </fontconfig>
 """
-
-
-class Unavailable(Exception):
-    """Why there is no Chromium here, and how to get one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

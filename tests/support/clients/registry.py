@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tests.support import kafka as java_broker
 from tests.support.clients.link import Driver, News
-from tests.support.java.launcher import CACHE, HERE, Unavailable, compiled, fetch, require
+from tests.support.java.launcher import CACHE, HERE, compiled, fetch, require
+from tests.support.missing_tool import Unavailable
 from tests.support.paths import ROOT
 
 OLD_CONFLUENT = "1.9.2"

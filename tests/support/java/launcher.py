@@ -1,8 +1,8 @@
 """Fetches Kafka's jars from Maven Central, compiles the programs of this folder, runs them.
 
 Everything lands in ``.java/`` at the root of the checkout and is made once. Where Java, its
-compiler or Maven is missing, or the jars cannot be fetched, :class:`Unavailable` says why, and
-tests that need Java are skipped with that reason.
+compiler or Maven is missing, or the jars cannot be fetched, these functions raise
+:class:`~tests.support.missing_tool.Unavailable`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.missing_tool import Unavailable
 from tests.support.paths import ROOT
 
 HERE = Path(__file__).parent
@@ -25,10 +26,6 @@ LIBS = CACHE / "libs"
 CLASSES = CACHE / "classes"
 OLDEST_JAVA = 17
 FETCH_TIMEOUT = 600
-
-
-class Unavailable(Exception):
-    """Why the Java side cannot run here."""
 
 
 @functools.cache

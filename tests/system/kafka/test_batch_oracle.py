@@ -7,13 +7,10 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from rota.formats import batch, journal
 from rota.formats.batch import Codec, Marker, Record
 from rota.model.entry import OffsetCommitted
 from tests.support import kafka as broker
-from tests.support.java.launcher import Unavailable
 
 NOW = 1_790_000_000_000
 SEGMENT = f"{0:020d}.log"
@@ -23,10 +20,7 @@ def dump(folder: Path, data: bytes, *options: str) -> list[str]:
     """What the tool prints of a segment, without the lines in front."""
     file = folder / SEGMENT
     file.write_bytes(data)
-    try:
-        broker.prepare()
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    broker.prepare()
     command = broker.java("org.apache.kafka.tools.DumpLogSegments", "--files", str(file), *options)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -25,7 +25,6 @@ from rota.storage.folder import Lock
 from rota.storage.log import Log
 from tests.support import kafka as broker
 from tests.support.compacted_log import batch, compacted
-from tests.support.java.launcher import Unavailable
 from tests.support.kafka import KafkaBroker
 from tests.support.waiting import until
 
@@ -49,19 +48,13 @@ SAME = TopicConfig(
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaBroker, Path]]:
     folder = tmp_path_factory.mktemp("compacting")
     settings = {"log.cleaner.backoff.ms": "100", "log.initial.task.delay.ms": "100"}
-    try:
-        running = KafkaBroker(folder, settings)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    running = KafkaBroker(folder, settings)
     yield running, folder / "data"
     running.stop()
 
 
 def dump(*files: Path, options: tuple[str, ...] = ()) -> str:
-    try:
-        broker.prepare()
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    broker.prepare()
     names = ",".join(map(str, files))
     command = broker.java("org.apache.kafka.tools.DumpLogSegments", *options, "--files", names)
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -16,7 +16,6 @@ from rota.storage.disk import RealDisk
 from rota.storage.log import Log
 from tests.support import kafka as broker
 from tests.support import partition_log as partition
-from tests.support.java.launcher import Unavailable
 
 COMMITS = 400
 
@@ -41,10 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def dump(*args: str) -> str:
-    try:
-        broker.prepare()
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    broker.prepare()
     command = broker.java("org.apache.kafka.tools.DumpLogSegments", *args)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout + done.stderr

@@ -79,10 +79,7 @@ ELSEWHERE = {
 
 
 def ask(lines: Sequence[str]) -> list[str]:
-    try:
-        command = launcher.command("SettingOracle")
-    except launcher.Unavailable as reason:
-        pytest.skip(str(reason))
+    command = launcher.command("SettingOracle")
     done = subprocess.run(
         command, input="\n".join(lines), capture_output=True, text=True, check=False
     )

@@ -16,7 +16,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rota.model.topic import TopicPartition
-from tests.support.java.launcher import Unavailable
 from tests.support.kafka import KafkaBroker, java
 from tests.support.paths import ROOT
 from tests.system.spark.beside import environment
@@ -63,10 +62,7 @@ SCRIPT = """
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    try:
-        running = KafkaBroker(tmp_path_factory.mktemp("kafka"), {})
-    except Unavailable as reason:
-        pytest.skip(f"no real Kafka: {reason}")
+    running = KafkaBroker(tmp_path_factory.mktemp("kafka"), {})
     address = f"127.0.0.1:{running.port}"
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     for each in admin.create_topics([NewTopic(name, 2, 1) for name in ("orders", "returns")]):
@@ -90,10 +86,7 @@ def described(address: str, group: str) -> tuple[Offsets, set[str]]:
 
 
 def test_kafkas_own_tool_sees_queries_of_sparks_own_source(kafka: str, tmp_path: Path) -> None:
-    try:
-        python, jars = environment.python(), environment.jars()
-    except Unavailable as reason:
-        pytest.skip(f"Spark's own Kafka source cannot be had: {reason}")
+    python, jars = environment.python(), environment.jars()
     done = subprocess.run(
         [python, "-c", textwrap.dedent(SCRIPT), ",".join(map(str, jars)), kafka, str(tmp_path)],
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},

@@ -16,7 +16,8 @@ import tomllib
 from pathlib import Path
 
 from tests.support.clients.link import Driver
-from tests.support.java.launcher import CACHE, HERE, Unavailable, fetch, require
+from tests.support.java.launcher import CACHE, HERE, fetch, require
+from tests.support.missing_tool import Unavailable
 from tests.support.paths import ROOT
 
 PYSPARK = "4.2.0"
