@@ -19,6 +19,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.support.command import run_command
 from tests.support.missing_tool import Unavailable
 from tests.support.paths import ROOT
 
@@ -168,13 +169,11 @@ def _unpack(packages: Sequence[Path], folder: Path) -> None:
 def _run(command: Sequence[str]) -> None:
     """Runs a command to its end."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=FETCH_TIMEOUT, check=False
-        )
+        done = run_command(*command, seconds=FETCH_TIMEOUT)
     except subprocess.TimeoutExpired:
         raise Unavailable(f"{command[0]} was not done in {FETCH_TIMEOUT} s: {ADVICE}") from None
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip()[-300:]
+    if done.code != 0:
+        said = (done.err or done.out).strip()[-300:]
         raise Unavailable(f"no Chromium here, and {command[0]} cannot fetch one ({said}): {ADVICE}")
 
 

@@ -17,6 +17,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.command import run_command
 from tests.support.missing_tool import Unavailable
 from tests.support.paths import ROOT
 
@@ -42,8 +43,8 @@ def require(*commands: str) -> None:
         if shutil.which(name) is None:
             raise Unavailable(f"no {name} on the path")
     for name in {"java", "javac"}.intersection(commands):
-        done = subprocess.run([name, "-version"], capture_output=True, text=True, check=False)
-        printed = (done.stdout + done.stderr).strip()
+        done = run_command(name, "-version")
+        printed = (done.out + done.err).strip()
         version = re.search(r"(\d+)", printed)
         if version is None or int(version[1]) < OLDEST_JAVA:
             raise Unavailable(f"{name} {OLDEST_JAVA} or newer is needed, found {printed}")
@@ -74,13 +75,11 @@ def _fetch(pom: Path, libs: Path) -> None:
         *(f"-DoutputDirectory={libs}", "-DincludeScope=runtime"),
     ]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=FETCH_TIMEOUT, check=False
-        )
+        done = run_command(*command, seconds=FETCH_TIMEOUT)
     except subprocess.TimeoutExpired:
         raise Unavailable(f"Maven gave no answer within {FETCH_TIMEOUT} s") from None
-    if done.returncode != 0:
-        raise Unavailable(f"Maven could not fetch the jars of {pom.name}: {done.stdout[-500:]}")
+    if done.code != 0:
+        raise Unavailable(f"Maven could not fetch the jars of {pom.name}: {done.out[-500:]}")
     shutil.copy(pom, stamp)
 
 
@@ -95,7 +94,7 @@ def compiled(folder: Path, libs: Path, classes: Path) -> None:
         shutil.rmtree(classes, ignore_errors=True)
         classes.mkdir(parents=True)
         command = ["javac", "-nowarn", "-d", str(classes), "-cp", f"{libs}/*", *map(str, sources)]
-        subprocess.run(command, check=True, capture_output=True, text=True)
+        run_command(*command, seconds=FETCH_TIMEOUT).checked()
         stamp.touch()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +10,8 @@ from rota.formats import batch, journal
 from rota.formats.batch import Codec, Marker, Record
 from rota.model.entry import OffsetCommitted
 from tests.support import kafka as broker
+from tests.support.command import run_command
+from tests.system.kafka.oracle import PATIENCE
 
 NOW = 1_790_000_000_000
 SEGMENT = f"{0:020d}.log"
@@ -22,9 +23,7 @@ def dump(folder: Path, data: bytes, *options: str) -> list[str]:
     file.write_bytes(data)
     broker.prepare()
     command = broker.java("org.apache.kafka.tools.DumpLogSegments", "--files", str(file), *options)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[2:]
+    return run_command(*command, seconds=PATIENCE).checked().lines[2:]
 
 
 def records(first: int, codec: Codec) -> list[Record]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,9 +23,11 @@ from rota.storage.disk import RealDisk
 from rota.storage.folder import Lock
 from rota.storage.log import Log
 from tests.support import kafka as broker
+from tests.support.command import run_command
 from tests.support.compacted_log import batch, compacted
 from tests.support.kafka import KafkaBroker
 from tests.support.waiting import until
+from tests.system.kafka.oracle import PATIENCE
 
 TOPIC = "compacted"
 STEP = 2_000
@@ -57,8 +58,8 @@ def dump(*files: Path, options: tuple[str, ...] = ()) -> str:
     broker.prepare()
     names = ",".join(map(str, files))
     command = broker.java("org.apache.kafka.tools.DumpLogSegments", *options, "--files", names)
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stdout + done.stderr
+    done = run_command(*command, seconds=PATIENCE).checked()
+    return done.out + done.err
 
 
 class Writers:
