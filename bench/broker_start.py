@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from tests.support.java.launcher import Unavailable
+from tests.support.missing_tool import Unavailable
 
 from bench.contestant import ROTA, both, kafka, rota
 from bench.limit import LIMITS

@@ -21,7 +21,7 @@ from functools import partial
 from statistics import median
 
 from confluent_kafka import Producer
-from tests.support.java.launcher import Unavailable
+from tests.support.missing_tool import Unavailable
 
 from bench.contestant import Contestant, environment, kafka, rota
 from bench.limit import LIMITS

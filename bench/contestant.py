@@ -17,7 +17,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.support import kafka as java_broker
-from tests.support.java.launcher import Unavailable
+from tests.support.missing_tool import Unavailable
 
 from bench.peer import KAFKA
 from bench.run import Run

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.support import kafka as broker
-from tests.support.java import launcher
+from tests.support.missing_tool import Unavailable
 
 from bench.limit import LIMITS
 from bench.measure import Taken, best, peak_memory
@@ -91,7 +91,7 @@ def theirs(bench: Run, data: bytes) -> dict[str, Taken]:
     """Kafka's tool, if it can run here."""
     try:
         broker.prepare()
-    except launcher.Unavailable as error:
+    except Unavailable as error:
         bench.notes.append(f"decode: kafka-dump-log did not run: {error}")
         bench.say(f"!! kafka-dump-log is LEFT OUT: {error}")
         return {}

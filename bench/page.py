@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from playwright.sync_api import Browser, Page
-from tests.support.chromium import Unavailable, chromium
+from tests.support.chromium import chromium
 from tests.support.gold_tables import large
+from tests.support.missing_tool import Unavailable
 
 from bench.limit import LIMITS, Limit, shown
 from bench.measure import Taken

@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from tests.support import kafka as broker
 from tests.support.java import launcher
+from tests.support.missing_tool import Unavailable
 from tests.system.spark.beside.environment import PYSPARK
 
 from bench.measure import Taken
@@ -28,10 +29,6 @@ SPARK, SPARK_TUNED = "Spark's own", "Spark's own, tuned"
 HEAP = "4g"
 HANGS = 3_600
 """Seconds after which a peer that does not stop by itself is ended."""
-
-
-class Unavailable(Exception):
-    """Why a peer cannot run here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +76,7 @@ def parsed(printed: str) -> dict[str, Taken]:
 
 def java() -> Peer:
     """Kafka's own classes."""
-    try:
-        command = launcher.command("AssignBench", heap=HEAP)
-    except launcher.Unavailable as error:
-        raise Unavailable(str(error)) from error
+    command = launcher.command("AssignBench", heap=HEAP)
     (jar,) = launcher.LIBS.glob("kafka-clients-*.jar")
     return Peer(JAVA, jar.stem.replace("clients-", "clients "), tuple(command))
 
@@ -133,10 +127,7 @@ def client(name: str, library: str) -> Peer:
 
 def kafka() -> Peer:
     """A real broker; :mod:`bench.contestant` runs it."""
-    try:
-        broker.prepare()
-    except launcher.Unavailable as error:
-        raise Unavailable(str(error)) from error
+    broker.prepare()
     (jar,) = broker.LIBS.glob("kafka_2*.jar")
     return Peer(KAFKA, f"broker {jar.stem}", ())
 

@@ -12,9 +12,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.support.missing_tool import Unavailable
+
 from bench.limit import MIB, shown
 from bench.measure import Taken
-from bench.peer import PEERS, Unavailable, go_command
+from bench.peer import PEERS, go_command
 from bench.run import Row, Run
 
 HEADS = (

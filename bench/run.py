@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.missing_tool import Unavailable
+
 from bench import ours
 from bench.case import Case
 from bench.limit import LIMITS, Limit
 from bench.measure import Taken
-from bench.peer import PEERS, Peer, Unavailable
+from bench.peer import PEERS, Peer
 from rota.assignors.interface import ColumnarAssignor
 
 SLOW_PEER = 30.0

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from confluent_kafka import Producer
-from tests.support.java.launcher import Unavailable
+from tests.support.missing_tool import Unavailable
 from tests.system.spark.beside.environment import jars as own_jars
 from tests.system.spark.beside.environment import python as own_python
 

@@ -1,7 +1,13 @@
-"""Writes clients.md from the matrix in tests/system/interop and its last run: ``make docs``.
+"""Writes clients.md from the matrix in tests/system/interop and its last run.
 
-A run of the whole matrix (``pytest tests/system/interop/test_clients.py``) leaves
-``out/clients.json``, which is taken over into ``docs/clients.json``; the page is made of that.
+After a change of the matrix, or to try newer clients::
+
+    .venv/bin/python -m pytest tests/system/interop/test_clients.py
+    make docs
+
+The first command writes ``out/clients.json`` if every cell passed; ``make check`` runs the cells in
+two parts and does not write it. The second one copies that file to ``docs/clients.json`` and makes
+the page from it.
 """
 
 from __future__ import annotations

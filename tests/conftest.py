@@ -14,7 +14,11 @@ from hypothesis import HealthCheck, settings
 # pytest explains failed assertions of test modules alone; helpers and cases have some too.
 pytest.register_assert_rewrite("tests.support", "tests.system")
 
-pytest_plugins = ["tests.support.folder_rules", "tests.support.command"]
+pytest_plugins = [
+    "tests.support.folder_rules",
+    "tests.support.missing_tool",
+    "tests.support.command",
+]
 
 quiet = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=30, deadline=None, suppress_health_check=quiet)

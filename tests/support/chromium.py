@@ -2,7 +2,7 @@
 
 One that is named by ``ROTA_CHROMIUM`` comes first, then one on the path, then playwright's own. On
 Debian and its kin apt can fetch the package and what it needs into a folder, without being root.
-Where all of that fails, :class:`Unavailable` says how to get one, and tests are skipped with that.
+Where all of that fails, :class:`~tests.support.missing_tool.Unavailable` says how to get one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.support.command import run_command
+from tests.support.missing_tool import Unavailable
 from tests.support.paths import ROOT
 
 FETCHED = ROOT / ".clients" / "chromium"
@@ -47,10 +49,6 @@ FONTS = """<?xml version="1.0"?>
   <cachedir>{folder}/font-cache</cachedir>
 </fontconfig>
 """
-
-
-class Unavailable(Exception):
-    """Why there is no Chromium here, and how to get one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,13 +175,11 @@ def _unpack(packages: Sequence[Path], folder: Path) -> None:
 def _run(command: Sequence[str]) -> None:
     """Runs a command to its end."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=FETCH_TIMEOUT, check=False
-        )
+        done = run_command(*command, seconds=FETCH_TIMEOUT)
     except subprocess.TimeoutExpired:
         raise Unavailable(f"{command[0]} was not done in {FETCH_TIMEOUT} s: {ADVICE}") from None
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip()[-300:]
+    if done.code != 0:
+        said = (done.err or done.out).strip()[-300:]
         raise Unavailable(f"no Chromium here, and {command[0]} cannot fetch one ({said}): {ADVICE}")
 
 

@@ -129,10 +129,13 @@ def run_rota(
 
 
 def run_python(
-    program: str, *arguments: object, env: Mapping[str, str] | None = None
+    program: str,
+    *arguments: object,
+    env: Mapping[str, str] | None = None,
+    seconds: float = PATIENCE,
 ) -> CommandResult:
     """Run the text of a Python program until it ends."""
-    return run_command(sys.executable, "-c", program, *arguments, env=env)
+    return run_command(sys.executable, "-c", program, *arguments, env=env, seconds=seconds)
 
 
 # As a process until it is stopped

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rota.storage.catalog import id_text, look
 from rota.storage.disk import RealDisk
+from tests.support.command import run_command
 from tests.support.java.launcher import CACHE, HERE, fetch, making, require
 
 LIBS = CACHE / "broker"
@@ -113,9 +114,9 @@ class KafkaBroker:
         cluster = cluster or ("A" + urlsafe_b64encode(uuid.uuid4().bytes).decode())[:22]
         command = java("kafka.tools.StorageTool", "format", "--cluster-id", cluster)
         command += ["--ignore-formatted", "--config", str(self._config)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"the log folder was not formatted: {done.stdout}{done.stderr}")
+        done = run_command(*command)
+        if done.code != 0:
+            raise RuntimeError(f"the log folder was not formatted: {done.out}{done.err}")
 
     def _take(self, data: Path) -> None:
         """Copies a folder, and has the broker begin with the topics of its catalogue."""
@@ -135,7 +136,7 @@ class KafkaBroker:
         program = HERE / "topics" / "BootstrapTopics.java"
         arguments = [str(self._folder / "metadata"), catalog.identity.directory_id]
         command = java(str(program), *arguments, *(text for topic in topics for text in topic))
-        subprocess.run(command, capture_output=True, text=True, check=True)
+        run_command(*command).checked()
 
     def _start(self) -> subprocess.Popen[bytes]:
         run = java("kafka.Kafka", str(self._config), flags=self._flags)

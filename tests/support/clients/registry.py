@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +12,9 @@ from pathlib import Path
 
 from tests.support import kafka as java_broker
 from tests.support.clients.link import Driver, News
-from tests.support.java.launcher import CACHE, HERE, Unavailable, compiled, fetch, require
+from tests.support.command import run_command
+from tests.support.java.launcher import CACHE, FETCH_TIMEOUT, HERE, compiled, fetch, require
+from tests.support.missing_tool import Unavailable
 from tests.support.paths import ROOT
 
 OLD_CONFLUENT = "1.9.2"
@@ -60,8 +61,7 @@ def old_python() -> str:
         for place in places:
             if place is None:
                 continue
-            done = subprocess.run([place, "-c", ""], capture_output=True, check=False)
-            if done.returncode == 0:
+            if run_command(place, "-c", "", env=os.environ).code == 0:
                 return place
     raise Unavailable(
         f"confluent-kafka {OLD_CONFLUENT} has wheels up to Python {OLD_PYTHONS[0]}: none found"
@@ -72,12 +72,8 @@ def old_python() -> str:
 def old_confluent() -> Path:
     """confluent-kafka with librdkafka 1.9, in a folder of its own."""
     python = old_python()
-    version = subprocess.run(
-        [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+    asked = "import sys; print('%d.%d' % sys.version_info[:2])"
+    (version,) = run_command(python, "-c", asked, env=os.environ).checked().lines
     folder = FETCHED / f"confluent-kafka-{OLD_CONFLUENT}-{version}"
     if not folder.exists():
         partial = folder.with_suffix(".partial")
@@ -87,9 +83,9 @@ def old_confluent() -> Path:
             *("--no-deps", "--only-binary", ":all:", "--python-version", version),
             *("--target", str(partial), f"confluent-kafka=={OLD_CONFLUENT}"),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise Unavailable(f"pip could not fetch the old confluent-kafka: {done.stderr[-300:]}")
+        done = run_command(*command, env=os.environ, seconds=FETCH_TIMEOUT)
+        if done.code != 0:
+            raise Unavailable(f"pip could not fetch the old confluent-kafka: {done.err[-300:]}")
         partial.rename(folder)
     return folder
 
@@ -129,15 +125,10 @@ def _franz_program() -> Path:
         raise Unavailable("no go on the path")
     program = ROOT / ".go" / "franzdriver"
     program.parent.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [go, "build", "-o", str(program), "."],
-        cwd=Path(__file__).parent / "driver" / "go",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise Unavailable(f"franz-go could not be built: {done.stderr.strip()[-300:]}")
+    source = Path(__file__).parent / "driver" / "go"
+    done = run_command(go, "build", "-o", program, ".", folder=source, seconds=FETCH_TIMEOUT)
+    if done.code != 0:
+        raise Unavailable(f"franz-go could not be built: {done.err.strip()[-300:]}")
     return program
 
 

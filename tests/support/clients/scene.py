@@ -11,7 +11,6 @@ from typing import Any
 from tests.support.clients.link import Driver, Link
 from tests.support.clients.registry import CLIENTS, CONFLUENT, KAFKA_PYTHON, Client
 from tests.support.cluster import Cluster
-from tests.support.java.launcher import Unavailable
 from tests.support.waiting import until
 
 _numbers = itertools.count(1)
@@ -89,15 +88,6 @@ class Scene:
 def fresh(kind: str) -> str:
     """A name that nothing has yet."""
     return f"{kind}-{next(_numbers)}"
-
-
-def startable(client: Client) -> str | None:
-    """Why a client cannot be tried here; None if it can."""
-    try:
-        client.start().kill()
-    except Unavailable as reason:
-        return str(reason)
-    return None
 
 
 def plain_record(number: int, partition: int | None = None) -> dict[str, Any]:

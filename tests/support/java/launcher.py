@@ -1,8 +1,8 @@
 """Fetches Kafka's jars from Maven Central, compiles the programs of this folder, runs them.
 
 Everything lands in ``.java/`` at the root of the checkout and is made once. Where Java, its
-compiler or Maven is missing, or the jars cannot be fetched, :class:`Unavailable` says why, and
-tests that need Java are skipped with that reason.
+compiler or Maven is missing, or the jars cannot be fetched, these functions raise
+:class:`~tests.support.missing_tool.Unavailable`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.command import run_command
+from tests.support.missing_tool import Unavailable
 from tests.support.paths import ROOT
 
 HERE = Path(__file__).parent
@@ -25,10 +27,6 @@ LIBS = CACHE / "libs"
 CLASSES = CACHE / "classes"
 OLDEST_JAVA = 17
 FETCH_TIMEOUT = 600
-
-
-class Unavailable(Exception):
-    """Why the Java side cannot run here."""
 
 
 @functools.cache
@@ -45,8 +43,8 @@ def require(*commands: str) -> None:
         if shutil.which(name) is None:
             raise Unavailable(f"no {name} on the path")
     for name in {"java", "javac"}.intersection(commands):
-        done = subprocess.run([name, "-version"], capture_output=True, text=True, check=False)
-        printed = (done.stdout + done.stderr).strip()
+        done = run_command(name, "-version")
+        printed = (done.out + done.err).strip()
         version = re.search(r"(\d+)", printed)
         if version is None or int(version[1]) < OLDEST_JAVA:
             raise Unavailable(f"{name} {OLDEST_JAVA} or newer is needed, found {printed}")
@@ -77,13 +75,11 @@ def _fetch(pom: Path, libs: Path) -> None:
         *(f"-DoutputDirectory={libs}", "-DincludeScope=runtime"),
     ]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=FETCH_TIMEOUT, check=False
-        )
+        done = run_command(*command, seconds=FETCH_TIMEOUT)
     except subprocess.TimeoutExpired:
         raise Unavailable(f"Maven gave no answer within {FETCH_TIMEOUT} s") from None
-    if done.returncode != 0:
-        raise Unavailable(f"Maven could not fetch the jars of {pom.name}: {done.stdout[-500:]}")
+    if done.code != 0:
+        raise Unavailable(f"Maven could not fetch the jars of {pom.name}: {done.out[-500:]}")
     shutil.copy(pom, stamp)
 
 
@@ -98,7 +94,7 @@ def compiled(folder: Path, libs: Path, classes: Path) -> None:
         shutil.rmtree(classes, ignore_errors=True)
         classes.mkdir(parents=True)
         command = ["javac", "-nowarn", "-d", str(classes), "-cp", f"{libs}/*", *map(str, sources)]
-        subprocess.run(command, check=True, capture_output=True, text=True)
+        run_command(*command, seconds=FETCH_TIMEOUT).checked()
         stamp.touch()
 
 

@@ -15,7 +15,7 @@ from rota.report.gold import Gold
 from rota.report.page import write
 from rota.report.story import tell
 from tests.support import gold_tables
-from tests.support.chromium import Unavailable, chromium, present
+from tests.support.chromium import chromium, present
 from tests.support.gold_history import HOUR, History
 from tests.system.browser.opened import WIDE, Opened, Scheme, opened
 
@@ -71,10 +71,7 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
     ``make test`` fetches none: its one page is shown where a Chromium is there already.
     """
     may_fetch = any(item.get_closest_marker("check") for item in request.session.items)
-    try:
-        found = chromium() if may_fetch else present()
-    except Unavailable as error:
-        pytest.skip(f"THE REPORT IS NOT TESTED IN A BROWSER: {error}")
+    found = chromium() if may_fetch else present()
     with found.started() as started:
         yield started
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import chromium
-from tests.support.chromium import Chromium, Unavailable
+from tests.support.chromium import Chromium
+from tests.support.missing_tool import Unavailable
 
 
 def test_the_one_that_is_named_comes_before_one_on_the_path(

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.java.launcher import Unavailable
 from tests.system.consumer.cluster import Cluster, kafka_cluster, rota_cluster
 from tests.system.consumer.crew import Crew
 from tests.system.consumer.group import Scene
@@ -18,11 +17,8 @@ def cluster(
 ) -> Iterator[Cluster]:
     """The broker: Rota's own, then a real Kafka."""
     made = rota_cluster if request.param == "rota" else kafka_cluster
-    try:
-        with made(tmp_path_factory.mktemp(request.param)) as running:
-            yield running
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    with made(tmp_path_factory.mktemp(request.param)) as running:
+        yield running
 
 
 @pytest.fixture(scope="package")

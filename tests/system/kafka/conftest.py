@@ -10,7 +10,6 @@ import pytest
 from rota.model.config import GroupConfig
 from tests.support.coordinator.actor import CONFIG, TOPICS
 from tests.support.coordinator.connection import Connection, await_coordinator, create_topics
-from tests.support.java.launcher import Unavailable
 from tests.support.kafka import KafkaBroker
 
 SET = {"min_session_timeout", "max_session_timeout", "initial_rebalance_delay", "max_size"}
@@ -20,10 +19,7 @@ SET = {"min_session_timeout", "max_session_timeout", "initial_rebalance_delay", 
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     keys = {each.metadata["key"]: each.name for each in fields(GroupConfig) if each.name in SET}
     settings = {key: str(getattr(CONFIG, name)) for key, name in keys.items()}
-    try:
-        running = KafkaBroker(tmp_path_factory.mktemp("kafka"), settings)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    running = KafkaBroker(tmp_path_factory.mktemp("kafka"), settings)
     try:
         with Connection(running.port) as admin:
             create_topics(admin, TOPICS)

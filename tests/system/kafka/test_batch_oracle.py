@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 from rota.formats import batch, journal
 from rota.formats.batch import Codec, Marker, Record
 from rota.model.entry import OffsetCommitted
 from tests.support import kafka as broker
-from tests.support.java.launcher import Unavailable
+from tests.support.command import run_command
+from tests.system.kafka.oracle import PATIENCE
 
 NOW = 1_790_000_000_000
 SEGMENT = f"{0:020d}.log"
@@ -23,14 +21,9 @@ def dump(folder: Path, data: bytes, *options: str) -> list[str]:
     """What the tool prints of a segment, without the lines in front."""
     file = folder / SEGMENT
     file.write_bytes(data)
-    try:
-        broker.prepare()
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    broker.prepare()
     command = broker.java("org.apache.kafka.tools.DumpLogSegments", "--files", str(file), *options)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[2:]
+    return run_command(*command, seconds=PATIENCE).checked().lines[2:]
 
 
 def records(first: int, codec: Codec) -> list[Record]:

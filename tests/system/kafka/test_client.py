@@ -32,7 +32,6 @@ from rota.wire.message import (
     spoken,
 )
 from tests.support.client import address, client, config, run, soon
-from tests.support.java.launcher import Unavailable
 from tests.support.kafka import KafkaBroker, free_ports
 
 LISTENERS = {
@@ -108,10 +107,7 @@ class Kafka:
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    try:
-        running = Kafka(tmp_path_factory.mktemp("secured"))
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    running = Kafka(tmp_path_factory.mktemp("secured"))
     try:
         running.add_user("alice", "secret")
         yield running

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +23,11 @@ from rota.storage.disk import RealDisk
 from rota.storage.folder import Lock
 from rota.storage.log import Log
 from tests.support import kafka as broker
+from tests.support.command import run_command
 from tests.support.compacted_log import batch, compacted
-from tests.support.java.launcher import Unavailable
 from tests.support.kafka import KafkaBroker
 from tests.support.waiting import until
+from tests.system.kafka.oracle import PATIENCE
 
 TOPIC = "compacted"
 STEP = 2_000
@@ -49,23 +49,17 @@ SAME = TopicConfig(
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaBroker, Path]]:
     folder = tmp_path_factory.mktemp("compacting")
     settings = {"log.cleaner.backoff.ms": "100", "log.initial.task.delay.ms": "100"}
-    try:
-        running = KafkaBroker(folder, settings)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    running = KafkaBroker(folder, settings)
     yield running, folder / "data"
     running.stop()
 
 
 def dump(*files: Path, options: tuple[str, ...] = ()) -> str:
-    try:
-        broker.prepare()
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    broker.prepare()
     names = ",".join(map(str, files))
     command = broker.java("org.apache.kafka.tools.DumpLogSegments", *options, "--files", names)
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stdout + done.stderr
+    done = run_command(*command, seconds=PATIENCE).checked()
+    return done.out + done.err
 
 
 class Writers:

@@ -13,7 +13,6 @@ import pytest
 import rota
 from rota.broker.build import handlers
 from tests.support.differential_side import Answered, Side
-from tests.support.java.launcher import Unavailable
 from tests.support.kafka import KafkaBroker
 from tests.support.paths import ROOT
 from tests.system.kafka.differential import admin, data, group
@@ -31,10 +30,7 @@ TEXT = ROOT / "docs" / "differences.md"
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
-    try:
-        broker = KafkaBroker(tmp_path_factory.mktemp("differential"), SETTINGS)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    broker = KafkaBroker(tmp_path_factory.mktemp("differential"), SETTINGS)
     try:
         yield Side("kafka", broker.port, masked)
     finally:

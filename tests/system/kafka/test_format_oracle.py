@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from collections.abc import Iterable, Sequence
-
-import pytest
 
 from rota.errors import FormatError
 from rota.formats import assignment, subscription, userdata
@@ -14,24 +11,14 @@ from rota.formats.javahash import hash_map_order
 from rota.formats.lockstep import FEW
 from rota.model.membership import Assignment, Subscription
 from rota.model.topic import Partitions
-from tests.support.java import launcher
+from tests.system.kafka import oracle
 
 CASES = 2_000
 ALPHABETS = ("abcdefgh._-09", "äöüßéñ", "漢字かな", "😀🚀𝒳ﬀ\uffee", "\x00\x7f ")
 
 
 def ask(lines: Sequence[str]) -> list[str]:
-    try:
-        command = launcher.command("FormatOracle")
-    except launcher.Unavailable as reason:
-        pytest.skip(str(reason))
-    done = subprocess.run(
-        command, input="\n".join(lines), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    answers = done.stdout.splitlines()
-    assert len(answers) == len(lines)
-    return answers
+    return oracle.ask("FormatOracle", lines)
 
 
 def shown(value: str | bytes | None) -> str:

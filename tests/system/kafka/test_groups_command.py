@@ -31,7 +31,6 @@ from rota.cli.main import main
 from tests.support.clients.registry import JAVA_4
 from tests.support.clients.scene import Scene, Stage, fresh, plain_record
 from tests.support.cluster import PASSWORD, SETTINGS, USER, Cluster, certificates, security
-from tests.support.java.launcher import Unavailable
 from tests.support.kafka import KafkaBroker, free_ports
 from tests.support.waiting import until
 from tests.system.interop.group_case import Group
@@ -62,15 +61,10 @@ def scene(
 ) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp(request.param)
     with contextlib.ExitStack() as stack:
-        try:
-            servers = stack.enter_context(started(request.param, folder))
-            stage = Stage(
-                Cluster(plain=servers, tls="", sasl="", sasl_tls="", ca=folder, logs=folder)
-            )
-            stack.callback(stage.close)
-            stage.driver(JAVA_4)
-        except Unavailable as reason:
-            pytest.skip(str(reason))
+        servers = stack.enter_context(started(request.param, folder))
+        stage = Stage(Cluster(plain=servers, tls="", sasl="", sasl_tls="", ca=folder, logs=folder))
+        stack.callback(stage.close)
+        stage.driver(JAVA_4)
         yield Scene(stage, JAVA_4)
 
 
@@ -437,10 +431,7 @@ def guarded(tmp_path: Path) -> Iterator[tuple[str, str]]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    try:
-        java = KafkaBroker(tmp_path, settings)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    java = KafkaBroker(tmp_path, settings)
     try:
         yield f"127.0.0.1:{open_port}", f"127.0.0.1:{port}"
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,8 +16,8 @@ from rota.errors import FormatError
 from rota.formats import journal
 from rota.model.entry import Entry, Foreign, GroupSaved, OffsetCommitted
 from tests.support import record_json
-from tests.support.java import launcher
 from tests.support.journal_entries import damaged, entries, expiring, lasting, made
+from tests.system.kafka import oracle
 
 CASES = 1_000
 T = TypeVar("T")
@@ -43,17 +42,7 @@ def any_entries() -> list[Entry]:
 
 
 def ask(lines: Sequence[str]) -> list[str]:
-    try:
-        command = launcher.command("JournalOracle")
-    except launcher.Unavailable as reason:
-        pytest.skip(str(reason))
-    done = subprocess.run(
-        command, input="\n".join(lines), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    answers = done.stdout.splitlines()
-    assert len(answers) == len(lines)
-    return answers
+    return oracle.ask("JournalOracle", lines)
 
 
 def written_version(entry: Entry) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,8 @@ from rota.storage.disk import RealDisk
 from rota.storage.log import Log
 from tests.support import kafka as broker
 from tests.support import partition_log as partition
-from tests.support.java.launcher import Unavailable
+from tests.support.command import run_command
+from tests.system.kafka.oracle import PATIENCE
 
 COMMITS = 400
 
@@ -41,13 +41,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def dump(*args: str) -> str:
-    try:
-        broker.prepare()
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    broker.prepare()
     command = broker.java("org.apache.kafka.tools.DumpLogSegments", *args)
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stdout + done.stderr
+    done = run_command(*command, seconds=PATIENCE).checked()
+    return done.out + done.err
 
 
 def test_kafka_reads_every_entry(folder: Path) -> None:

@@ -28,7 +28,6 @@ from rota.replay.timeline import Timeline, read, steps
 from rota.tables import COMMITS, SAMPLES
 from tests.support.coordinator.connection import Connection, await_coordinator, create_topics
 from tests.support.java import launcher
-from tests.support.java.launcher import Unavailable
 from tests.support.kafka import KafkaBroker
 from tests.support.polling import Script, entries, owners, poll
 
@@ -140,11 +139,8 @@ class Watched:
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("polled")
-    try:
-        broker = KafkaBroker(folder, SETTINGS)
-        command = launcher.command("GroupFleet", heap="128m")
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    command = launcher.command("GroupFleet", heap="128m")
+    broker = KafkaBroker(folder, SETTINGS)
     try:
         servers = f"127.0.0.1:{broker.port}"
         with Connection(broker.port) as admin:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from rota.assignors.range import Range
 from rota.assignors.roundrobin import RoundRobin
 from rota.model.membership import GroupSubscription, Member
 from rota.model.topic import Cluster
-from tests.support.java import launcher
+from tests.system.kafka import oracle
 
 CASES = 10_000
 NAMES = ("a", "B", "b", "t1", "t10", "t2", "orders", "__consumer_offsets")
@@ -99,14 +98,7 @@ def rota_answer(assignor: Assignor, case: Case) -> dict[str, list[str]]:
 
 
 def java_answers(lines: list[str]) -> list[dict[str, list[str]]]:
-    try:
-        command = launcher.command("RangeRoundRobinOracle")
-    except launcher.Unavailable as reason:
-        pytest.skip(str(reason))
-    done = subprocess.run(
-        command, input="\n".join(lines) + "\n", capture_output=True, encoding="utf-8", check=True
-    )
-    return [_parsed(line) for line in done.stdout.splitlines()]
+    return [_parsed(line) for line in oracle.ask("RangeRoundRobinOracle", lines)]
 
 
 def _parsed(line: str) -> dict[str, list[str]]:

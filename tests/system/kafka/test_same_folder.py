@@ -16,7 +16,6 @@ from rota.formats.batch import Codec, Record, encode
 from rota.wire.message import NO_ID
 from tests.support import kafka as java
 from tests.support.differential_side import Side
-from tests.support.java.launcher import Unavailable
 from tests.system.kafka.differential.admin import make, topic
 from tests.system.kafka.differential.data import NOW, batch, quietly
 from tests.system.kafka.differential.group import PROTOCOL, _join, _sync
@@ -28,10 +27,7 @@ EVERY = {"segment.bytes": "1048576"}
 
 @contextlib.contextmanager
 def kafka(folder: Path, taken: Path | None = None) -> Iterator[tuple[java.KafkaBroker, Side]]:
-    try:
-        running = java.KafkaBroker(folder, SETTINGS, taken=taken)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    running = java.KafkaBroker(folder, SETTINGS, taken=taken)
     side = Side("kafka", running.port, masked)
     try:
         with side.section(""):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -19,7 +18,7 @@ from rota.errors import InputError
 from rota.model.config import INT, LONG
 from rota.replay import library
 from rota.replay.dialect import LIBRARIES
-from tests.support.java import launcher
+from tests.system.kafka import oracle
 
 CASES = 3_000
 
@@ -79,17 +78,7 @@ ELSEWHERE = {
 
 
 def ask(lines: Sequence[str]) -> list[str]:
-    try:
-        command = launcher.command("SettingOracle")
-    except launcher.Unavailable as reason:
-        pytest.skip(str(reason))
-    done = subprocess.run(
-        command, input="\n".join(lines), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    answers = done.stdout.splitlines()
-    assert len(answers) == len(lines)
-    return answers
+    return oracle.ask("SettingOracle", lines)
 
 
 def hexed(text: str) -> str:

@@ -16,7 +16,6 @@ from rota.spark.lookup import Lookup
 from rota.spark.loss import DataLost
 from rota.spark.plan import Range
 from rota.spark.reading.read import read
-from tests.support.java.launcher import Unavailable
 from tests.support.kafka import KafkaBroker
 from tests.support.spark_topic import close_kept, options_of, rows
 from tests.support.waiting import until
@@ -29,10 +28,7 @@ GO_ON: dict[str, object] = {"failOnDataLoss": "false"}
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     settings = {"log.cleaner.backoff.ms": "100", "log.initial.task.delay.ms": "100"}
-    try:
-        running = KafkaBroker(tmp_path_factory.mktemp("spark-read"), settings)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    running = KafkaBroker(tmp_path_factory.mktemp("spark-read"), settings)
     yield running
     running.stop()
 

@@ -30,6 +30,7 @@ from rota.model.topic import IntArray
 from tests.support.java import launcher
 from tests.support.paths import ROOT
 from tests.support.sticky_cases import Case, case
+from tests.system.kafka import oracle
 
 BEYOND = "claim beyond a topic's end"
 EMPTY = "first member subscribes to nothing"
@@ -73,23 +74,11 @@ class JavaFailed(Exception):
     """Kafka raised, or gave what cannot be written as one owner for each partition."""
 
 
-def oracle() -> list[str]:
-    """The command that runs Kafka's classes."""
-    try:
-        return launcher.command("StickyOracle")
-    except launcher.Unavailable as reason:
-        pytest.skip(str(reason))
-
-
 def ask(cases: list[Case]) -> list[str]:
     """Kafka's answers: from one process, but for those that by Rota's account may never come."""
     ends = [not never_ends(one) for one in cases]
-    lines = "".join(f"{one.line}\n" for one in compress(cases, ends))
-    done = subprocess.run(
-        oracle(), input=lines, capture_output=True, check=False, encoding="utf-8", timeout=1200
-    )
-    answers = iter(done.stdout.splitlines())
-    assert done.stdout.count("\n") == sum(ends), done.stderr[-2000:]
+    lines = [one.line for one in compress(cases, ends)]
+    answers = iter(oracle.ask("StickyOracle", lines, seconds=1_200))
     return [
         next(answers) if end else ask_alone(one, 5) for one, end in zip(cases, ends, strict=True)
     ]
@@ -103,9 +92,8 @@ def never_ends(case: Case) -> bool:
 def ask_alone(case: Case, seconds: float) -> str:
     """Kafka's answer, if it comes in this time, counted from its answer to another case."""
     warm = group(case.strategy, {"t": 1}, "C0 subscribes t")
-    with subprocess.Popen(
-        oracle(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
-    ) as process:
+    command, pipe = launcher.command("StickyOracle"), subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8") as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(f"{warm.line}\n{case.line}\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice, pairwise
@@ -15,23 +14,13 @@ from rota.assignors.server import ServerRange
 from rota.assignors.uniform import Uniform
 from rota.model.membership import UNASSIGNED
 from rota.model.topic import IntArray
-from tests.support.java import launcher
+from tests.system.kafka import oracle
 from tests.system.kafka.target_cases import Moment, moments
 
 
 def ask(lines: list[str]) -> list[str]:
     """Kafka's answers."""
-    try:
-        command = launcher.command("TargetOracle")
-    except launcher.Unavailable as reason:
-        pytest.skip(str(reason))
-    asked = "".join(f"{line}\n" for line in lines)
-    done = subprocess.run(
-        command, input=asked, capture_output=True, check=False, encoding="utf-8", timeout=1200
-    )
-    answers = done.stdout.splitlines()
-    assert len(answers) == len(lines), done.stderr[-2000:]
-    return answers
+    return oracle.ask("TargetOracle", lines, seconds=1_200)
 
 
 def owners_in(answer: str, moment: Moment) -> IntArray:

@@ -7,7 +7,6 @@ import functools
 import json
 import random
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +25,8 @@ from rota.wire.message import (
 )
 from rota.wire.record import Record
 from rota.wire.schema import Field
-from tests.support.java import launcher
 from tests.support.wire_messages import classes, every_version, some_message
+from tests.system.kafka import oracle
 
 CASES = 12
 """Messages of each API and version, and of each direction."""
@@ -77,17 +76,7 @@ def checked(frame: bytes) -> bytes:
 
 
 def ask(questions: Sequence[str]) -> list[list[str]]:
-    try:
-        command = launcher.command("WireOracle")
-    except launcher.Unavailable as reason:
-        pytest.skip(str(reason))
-    done = subprocess.run(
-        command, input="\n".join(questions), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    answers = [line.split(" ") for line in done.stdout.splitlines()]
-    assert len(answers) == len(questions)
-    return answers
+    return [line.split(" ") for line in oracle.ask("WireOracle", questions)]
 
 
 def read(case: Case, frame: bytes) -> tuple[dict[str, Any], Any]:

@@ -18,6 +18,7 @@ import pytest
 
 import rota
 from tests.support.command import CommandResult, run_command
+from tests.support.missing_tool import Unavailable
 from tests.support.paths import ROOT
 
 NAME = f"rota-{rota.__version__}"
@@ -124,7 +125,7 @@ class Empty:
     def install(self, what: str) -> None:
         done = self.run("python", "-m", "pip", "install", "--quiet", what)
         if "No matching distribution" in done.err or "ConnectionError" in done.err:
-            pytest.skip(f"no package index to install from: {done.err.splitlines()[-1]}")
+            raise Unavailable(f"pip finds no package index: {done.err.splitlines()[-1]}")
         done.checked()
 
     def run(self, command: str, *arguments: str) -> CommandResult:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.command import environment, run_command
 
 pytestmark = pytest.mark.quick
 
@@ -121,17 +119,10 @@ def test_each_folder_refuses_what_it_does_not_allow(tmp_path: Path) -> None:
         (place / "test_it.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.folder_rules", "-rA", "-q"]
     command += ["-p", "no:cacheprovider", "--import-mode=importlib", "--rootdir", str(tmp_path)]
-    done = subprocess.run(
-        [*command, str(tmp_path / "tests")],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "250"},
-    )
-    lines = done.stdout.splitlines()
-    failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
-    assert len(failed) == len(REFUSED), done.stdout
+    env = environment(COLUMNS="250")
+    done = run_command(*command, tmp_path / "tests", env=env, folder=tmp_path)
+    failed = [line for line in done.lines if line.startswith(("FAILED ", "ERROR "))]
+    assert len(failed) == len(REFUSED), done.out
     for test, reason in REFUSED.items():
         assert any(test in line and reason in line for line in failed), (test, failed)
-    assert len([line for line in lines if line.startswith("PASSED ")]) == 8
+    assert len([line for line in done.lines if line.startswith("PASSED ")]) == 8

@@ -5,10 +5,7 @@ Each is a process of its own, with a broker of this one.
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +16,7 @@ from pyspark.sql import SparkSession
 import rota
 import rota.spark
 from tests.support.clients.link import Driver
+from tests.support.command import CommandResult, run_python
 from tests.system.spark.test_committer import ends, fill, query, reading, rows
 
 CLASSIC = """
@@ -70,15 +68,8 @@ def broker() -> Iterator[rota.Broker]:
         yield running
 
 
-def driver(script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *words],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+def driver(script: str, *words: str) -> CommandResult:
+    return run_python(textwrap.dedent(script), *words, seconds=600)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +86,7 @@ def test_a_killed_driver_leaves_the_group_behind_and_the_next_catches_up(
     if when == "told":  # the batch is in the checkpoint, but cannot come to the group
         broker.delay("OffsetCommit", 3600, times=None)
     done = driver(CLASSIC, broker.bootstrap_servers, str(tmp_path), when)
-    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+    assert done.code == -signal.SIGKILL, done.err[-3000:]
     broker.heal()
     broker.disconnect()
     checkpoint = ends(tmp_path)
@@ -117,7 +108,7 @@ def test_a_driver_that_ends_without_a_word_commits_the_last_batch(
     broker: rota.Broker, tmp_path: Path
 ) -> None:
     done = driver(CLASSIC, broker.bootstrap_servers, str(tmp_path), "never")
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.code == 0, done.err[-3000:]
     assert set(ends(tmp_path).values()) == {9}
     assert broker.committed("billing") == ends(tmp_path)
 

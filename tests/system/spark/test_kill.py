@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from rota.pipeline.evidence import Evidence, Options
 from rota.pipeline.run import run
 from rota.pipeline.stage import Stage
 from rota.tables import REBALANCES
+from tests.support.command import run_python
 from tests.support.recorded_segment import journal_segments
 from tests.system.spark.played import Quiet, Row, everything, ran, write_segment
 
@@ -109,16 +107,9 @@ SCRIPT = """
 
 
 def _killed(segments: Path, out: Path, stage: Stage, *, middle: bool) -> None:
-    script = textwrap.dedent(SCRIPT)
-    words = [str(segments), str(out), str(stage), "yes" if middle else "no"]
-    path = os.pathsep.join(sys.path)
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words],
-        env=os.environ | {"PYTHONPATH": path},
-        check=False,
-        capture_output=True,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    words = (segments, out, stage, "yes" if middle else "no")
+    done = run_python(textwrap.dedent(SCRIPT), *words, seconds=600)
+    assert done.code == -signal.SIGKILL, done.err
 
 
 def _heals(

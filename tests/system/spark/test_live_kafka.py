@@ -35,7 +35,6 @@ from rota.pipeline.evidence import Evidence
 from rota.pipeline.lookup import Plan
 from rota.tables import ENDS, EVIDENCE, LAG, OWNERSHIP, REBALANCES, STATUS, TABLES
 from tests.support.java import launcher
-from tests.support.java.launcher import Unavailable
 from tests.support.kafka import KafkaBroker
 from tests.support.waiting import until
 from tests.system.spark.played import Ran, everything, ran
@@ -132,10 +131,7 @@ class Scene:
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("kafka")
-    try:
-        broker = KafkaBroker(folder, SETTINGS)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    broker = KafkaBroker(folder, SETTINGS)
     fleet = Fleet(broker.port)
     try:
         found = Scene(broker, folder, fleet.told)

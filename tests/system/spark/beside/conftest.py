@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.clients.link import Driver
-from tests.support.java.launcher import Unavailable
 from tests.support.kafka import KafkaBroker
 from tests.system.spark.beside.environment import worker
 from tests.system.spark.beside.shop import SETTINGS, Shop, stock
@@ -17,10 +16,7 @@ from tests.system.spark.beside.stage import Beside
 @pytest.fixture(scope="package")
 def driver() -> Iterator[Driver]:
     """A process with both sources."""
-    try:
-        started = worker()
-    except Unavailable as reason:
-        pytest.skip(f"Spark's own Kafka source cannot be had: {reason}")
+    started = worker()
     yield started
     started.kill()
 
@@ -29,10 +25,7 @@ def driver() -> Iterator[Driver]:
 def shop(tmp_path_factory: pytest.TempPathFactory, driver: Driver) -> Iterator[Shop]:
     """A broker with something of everything; it is filled while Spark starts."""
     folder = tmp_path_factory.mktemp("beside-broker")
-    try:
-        running = KafkaBroker(folder, SETTINGS)
-    except Unavailable as reason:
-        pytest.skip(f"no real Kafka: {reason}")
+    running = KafkaBroker(folder, SETTINGS)
     opened = Shop(running, folder)
     stock(opened)
     yield opened

@@ -10,16 +10,19 @@ import functools
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 from tests.support.clients.link import Driver
-from tests.support.java.launcher import CACHE, HERE, Unavailable, fetch, require
+from tests.support.command import run_command
+from tests.support.java.launcher import CACHE, HERE, fetch, require
+from tests.support.missing_tool import Unavailable
 from tests.support.paths import ROOT
 
 PYSPARK = "4.2.0"
+#: Seconds for several hundred megabytes of packages.
+INSTALL_TIMEOUT = 1_800
 LIBS = CACHE / "spark-kafka"
 FOLDER = ROOT / ".clients" / f"pyspark-{PYSPARK}-{sys.version_info[0]}.{sys.version_info[1]}"
 WORKER = "tests.system.spark.beside.worker"
@@ -41,11 +44,11 @@ def python() -> Path:
     wanted = "".join(f"{each}\n" for each in needed())
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
         shutil.rmtree(FOLDER, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True, capture_output=True)
-        install = [str(program), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done = subprocess.run([*install, *needed()], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise Unavailable(f"pip could not fetch PySpark {PYSPARK}: {done.stderr[-300:]}")
+        run_command(sys.executable, "-m", "venv", FOLDER, env=os.environ).checked()
+        install = (program, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        done = run_command(*install, *needed(), env=os.environ, seconds=INSTALL_TIMEOUT)
+        if done.code != 0:
+            raise Unavailable(f"pip could not fetch PySpark {PYSPARK}: {done.err[-300:]}")
         stamp.write_text(wanted, encoding="utf-8")
     return program
 

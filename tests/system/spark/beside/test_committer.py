@@ -5,8 +5,6 @@ Spark runs in an environment of its own, of the version that its Kafka source ex
 
 from __future__ import annotations
 
-import os
-import subprocess
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +14,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rota.model.topic import TopicPartition
-from tests.support.java.launcher import Unavailable
+from tests.support.command import run_command
 from tests.support.kafka import KafkaBroker, java
-from tests.support.paths import ROOT
 from tests.system.spark.beside import environment
 from tests.system.spark.test_committer import ROWS, Offsets, ends
 
@@ -63,10 +60,7 @@ SCRIPT = """
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    try:
-        running = KafkaBroker(tmp_path_factory.mktemp("kafka"), {})
-    except Unavailable as reason:
-        pytest.skip(f"no real Kafka: {reason}")
+    running = KafkaBroker(tmp_path_factory.mktemp("kafka"), {})
     address = f"127.0.0.1:{running.port}"
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     for each in admin.create_topics([NewTopic(name, 2, 1) for name in ("orders", "returns")]):
@@ -83,26 +77,16 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def described(address: str, group: str) -> tuple[Offsets, set[str]]:
     """What kafka-consumer-groups shows: the offsets, and every lag."""
     command = java(TOOL, "--bootstrap-server", address, "--describe", "--group", group)
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(group)]
+    done = run_command(*command, seconds=600).checked()
+    rows = [line.split() for line in done.lines if line.startswith(group)]
     offsets = {TopicPartition(row[1], int(row[2])): int(row[3]) for row in rows}
     return offsets, {row[5] for row in rows}
 
 
 def test_kafkas_own_tool_sees_queries_of_sparks_own_source(kafka: str, tmp_path: Path) -> None:
-    try:
-        python, jars = environment.python(), environment.jars()
-    except Unavailable as reason:
-        pytest.skip(f"Spark's own Kafka source cannot be had: {reason}")
-    done = subprocess.run(
-        [python, "-c", textwrap.dedent(SCRIPT), ",".join(map(str, jars)), kafka, str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    python, jars = environment.python(), environment.jars()
+    words = (",".join(map(str, jars)), kafka, tmp_path)
+    run_command(python, "-c", textwrap.dedent(SCRIPT), *words, seconds=600).checked()
     checkpoint = ends(tmp_path)
     assert len(checkpoint) == 4
     assert set(checkpoint.values()) == {ROWS}
