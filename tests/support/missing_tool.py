@@ -8,8 +8,10 @@ would hide that one is missing.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 REQUIRED = "ROTA_REQUIRE_TOOLS"
 
@@ -18,9 +20,13 @@ class Unavailable(Exception):
     """Why a tool cannot be used on this machine."""
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
-    """Report an Unavailable that left a test or a fixture as a skip, or as a failure."""
+    """Report an Unavailable that left a test or a fixture as a skip, or as a failure.
+
+    pytest calls it before its own of this name, because it is registered later.
+    """
+    import pytest  # here: benchmarks import this module, and would measure pytest's memory
+
     if call.excinfo is None or not isinstance(call.excinfo.value, Unavailable):
         return
     reason = str(call.excinfo.value)
