@@ -8,11 +8,25 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from rota.client.cluster import Client
+from rota.formats import subscription
 from rota.model.client import Address, ClientConfig
+from rota.model.membership import Subscription
+from rota.model.request import Join, Protocol
 
 T = TypeVar("T")
 QUICK: dict[str, Any] = {"retry_backoff": 5, "reconnect_backoff": 5, "reconnect_backoff_max": 20}
 """Pauses that a test does not feel."""
+TOLD = subscription.encode(Subscription(topics=("t",)))
+"""What the member of JOIN tells its group."""
+JOIN = Join(
+    group="g",
+    protocols=(Protocol("range", TOLD),),
+    session_timeout=30_000,
+    rebalance_timeout=60_000,
+    client_id="",
+    client_host="",
+    reason="a test",
+)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -1,13 +1,20 @@
-"""A driver's application: does what it finds in its inbox, as a consumer would."""
+"""A driver's application: does what it finds in its inbox, as a consumer would.
+
+Also what is around it: a broker, the threads that it may leave, and Ctrl-C.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
+from rota import Broker
 from rota.assignors.interface import Assignor
 from rota.assignors.registry import resolve_all
 from rota.consumer.driver import Driver
@@ -39,6 +46,43 @@ from rota.model.topic import Cluster, TopicPartition
 PATIENCE = 60.0
 """Seconds that what is waited for has to happen, also on a machine with much else to do."""
 FAST = {"retry_backoff": 5, "retry_backoff_max": 20}
+QUICK = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 100}
+"""Settings of a broker that does not let a test wait."""
+
+
+@contextmanager
+def quick_broker() -> Iterator[Broker]:
+    """A broker with the topic that an application reads."""
+    with Broker(config=QUICK) as running:
+        running.create_topic("t", 4)
+        yield running
+
+
+@contextmanager
+def no_thread_left() -> Iterator[None]:
+    """Asserts that no thread outlives its driver; a broker's may."""
+    before = set(threading.enumerate())
+    yield
+    left = [one for one in threading.enumerate() if one not in before and "broker" not in one.name]
+    assert not left
+
+
+def press_control_c() -> None:
+    """Sends SIGINT to this process, and returns when Python has heard of it."""
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(3):
+        time.sleep(0)
+
+
+@contextmanager
+def usual_control_c() -> Iterator[None]:
+    """Sets Python's own handler of SIGINT, and asserts that it is set at the end."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Application:

@@ -6,7 +6,8 @@ outlives a loss of power. ``sync`` brings the second up to the first.
 ::
 
     disk = FaultyDisk(seed)
-    disk.kill()             the process was killed: all that was written is there
+    disk.kill()             the process was killed: all that was written is there, but a later
+                            crash() may still lose what was not synced
     disk.crash()            the power was cut: of what was not synced any part is there, in any
                             order, torn at any byte, with zeros where bytes are missing
     disk.stop_at(n)         the n-th change from now on is done in part, or not at all, and raises
@@ -141,8 +142,11 @@ class FaultyDisk:
         self._refusals: list[Refusal] = []
 
     def kill(self) -> FaultyDisk:
-        """The disk as the next process finds it, this one killed."""
-        return FaultyDisk(self.chance.getrandbits(64), _copy(self._root))
+        """The disk as the next process finds it after this one was killed.
+
+        The operating system still has every write. What was not synced stays not synced.
+        """
+        return FaultyDisk(self.chance.getrandbits(64), _copy(self._root, {}))
 
     def crash(self, *, least: bool = False) -> FaultyDisk:
         """The disk as a restart finds it after a loss of power.
@@ -435,15 +439,28 @@ def _files(folder: Folder, above: str) -> Iterator[tuple[str, File]]:
             yield f"{above}{name}", node
 
 
-def _copy(folder: Folder) -> Folder:
-    """All as it is seen now, and durable."""
-    names: dict[str, Node] = {}
-    for name, node in folder.names.items():
-        if isinstance(node, Folder):
-            names[name] = _copy(node)
-        else:
-            names[name] = File(bytearray(node.content), bytes(node.content), [], node.written)
-    return Folder(names, dict(names))
+def _copy(folder: Folder, copies: dict[int, Node]) -> Folder:
+    """A folder with all below it; a node with two names, or an old and a new one, stays one node.
+
+    :param copies: the copies made so far, by the id of their original
+    """
+
+    def copied(node: Node) -> Node:
+        if id(node) not in copies:
+            if isinstance(node, Folder):
+                return _copy(node, copies)
+            copies[id(node)] = File(
+                bytearray(node.content), node.durable, list(node.since), node.written
+            )
+        return copies[id(node)]
+
+    copy = copies[id(folder)] = Folder()
+    copy.names = {name: copied(node) for name, node in folder.names.items()}
+    copy.durable = {name: copied(node) for name, node in folder.durable.items()}
+    copy.since = [
+        {name: node and copied(node) for name, node in change.items()} for change in folder.since
+    ]
+    return copy
 
 
 def _error(path: str, code: int) -> DiskError:

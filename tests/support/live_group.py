@@ -29,6 +29,15 @@ DELAY = 10
 """Seconds: longer than a new group waits for more members, and once more after the last."""
 
 
+@contextmanager
+def waiting_broker(**partitions: int) -> Iterator[rota.Broker]:
+    """A broker with so many partitions of each topic, whose new groups wait for their members."""
+    with rota.Broker(config=WAITING) as running:
+        for topic, count in partitions.items():
+            running.create_topic(topic, count)
+        yield running
+
+
 @dataclass(frozen=True, kw_only=True)
 class Seat:
     """Who sits there, and what it gets."""
@@ -163,3 +172,25 @@ def commit(broker: rota.Broker, group: str, offsets: dict[tuple[str, int], int])
     given = {TopicPartition(*each): OffsetAndMetadata(offset) for each, offset in offsets.items()}
     with RawClient(broker.bootstrap_servers) as client:
         ask(client, CommitOffsets(group=group, offsets=given))
+
+
+def billing(broker: rota.Broker) -> list[str]:
+    """A group of two, one static, that has read a part of its records."""
+    for number in range(10):
+        broker.produce("orders", f"a{number}", partition=0)
+        broker.produce("orders", f"b{number}", partition=1)
+    commit(broker, "billing", {("orders", 0): 4, ("orders", 1): 10})
+    return seat(
+        broker,
+        "billing",
+        [
+            Seat(name="app", gets={"orders": [0]}, rack="r1"),
+            Seat(
+                name="app",
+                gets={"orders": [1]},
+                static_id="second",
+                owned=Partitions.of({"orders": [1]}),
+                generation=3,
+            ),
+        ],
+    )

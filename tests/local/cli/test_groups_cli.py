@@ -12,18 +12,15 @@ from typing import Any
 import pytest
 
 import rota
-from rota.model.topic import Partitions
 from tests.support.command import RotaCommand
-from tests.support.live_group import WAITING, Seat, commit, knocking, seat
+from tests.support.live_group import Seat, billing, commit, knocking, seat, waiting_broker
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def broker() -> Iterator[rota.Broker]:
-    with rota.Broker(config=WAITING) as running:
-        running.create_topic("orders", 2)
-        running.create_topic("payments", 1)
+    with waiting_broker(orders=2, payments=1) as running:
         yield running
 
 
@@ -40,28 +37,6 @@ def read(run: Run, *arguments: str) -> Any:
     code, out, err = run(*arguments, "--json")
     assert (code, err) == (0, "")
     return json.loads(out)
-
-
-def billing(broker: rota.Broker) -> list[str]:
-    """A group of two, one static, that has read a part of its records."""
-    for number in range(10):
-        broker.produce("orders", f"a{number}", partition=0)
-        broker.produce("orders", f"b{number}", partition=1)
-    commit(broker, "billing", {("orders", 0): 4, ("orders", 1): 10})
-    return seat(
-        broker,
-        "billing",
-        [
-            Seat(name="app", gets={"orders": [0]}, rack="r1"),
-            Seat(
-                name="app",
-                gets={"orders": [1]},
-                static_id="second",
-                owned=Partitions.of({"orders": [1]}),
-                generation=3,
-            ),
-        ],
-    )
 
 
 # List

@@ -11,16 +11,14 @@ import pytest
 import rota
 from rota.model.topic import Partitions
 from tests.support.command import RotaCommand
-from tests.support.live_group import WAITING, Seat, commit, seat
+from tests.support.live_group import Seat, commit, seat, waiting_broker
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def broker() -> Iterator[rota.Broker]:
-    with rota.Broker(config=WAITING) as running:
-        running.create_topic("orders", 6)
-        running.create_topic("payments", 2)
+    with waiting_broker(orders=6, payments=2) as running:
         yield running
 
 

@@ -12,8 +12,8 @@ from rota import Broker
 from rota.client.connection import Connection
 from rota.client.group import MOST, from_wire, least, to_wire
 from rota.errors import Code
-from rota.formats import assignment, subscription
-from rota.model.membership import Assignment, Subscription
+from rota.formats import assignment
+from rota.model.membership import Assignment
 from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import (
     CommitReply,
@@ -39,27 +39,16 @@ from rota.model.request import (
     Leave,
     Leaver,
     ListGroups,
-    Protocol,
     Request,
     Sync,
 )
 from rota.model.topic import Partitions, TopicPartition
 from rota.wire.api import Api
-from tests.support.client import address, config, run, soon
+from tests.support.client import JOIN, TOLD, address, config, run, soon
 
 R = TypeVar("R", bound=Reply)
-TOLD = subscription.encode(Subscription(topics=("t",)))
 GIVEN = assignment.encode(Assignment(Partitions.of({"t": (0, 1)})))
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-JOIN = Join(
-    group="g",
-    protocols=(Protocol("range", TOLD),),
-    session_timeout=30_000,
-    rebalance_timeout=60_000,
-    client_id="",
-    client_host="",
-    reason="a test",
-)
 
 
 class Talk:

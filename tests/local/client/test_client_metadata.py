@@ -11,34 +11,7 @@ import rota
 from rota.broker.embedded import Broker
 from rota.errors import Code, TimedOut, UnknownTopic
 from rota.model.topic import TopicPartition
-from rota.wire.message import Message, MetadataResponse
 from tests.support.client import client, run, soon
-
-ID, OTHER = b"1" * 16, b"2" * 16
-
-
-def topic(name: str, *partitions: tuple[int, int], id: bytes = ID, error: int = 0) -> Message:  # noqa: A002
-    """A topic whose partitions have these leaders and epochs."""
-    made = MetadataResponse.MetadataResponseTopic
-    part = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
-    return made(
-        name=name,
-        topic_id=id,
-        error_code=error,
-        partitions=[
-            part(
-                partition_index=number,
-                leader_id=leader,
-                leader_epoch=epoch,
-                replica_nodes=[leader],
-                isr_nodes=[leader],
-            )
-            for number, (leader, epoch) in enumerate(partitions)
-        ],
-    )
-
-
-# Against a broker
 
 
 @pytest.fixture

@@ -43,28 +43,23 @@ from rota.model.reply import FetchOffsetsReply, Reply
 from rota.model.request import FetchOffsets, Request
 from rota.model.topic import Cluster, TopicPartition
 from rota.wire.message import Message
-from tests.support.consumer_driver import Application
+from tests.support.consumer_driver import QUICK, Application, no_thread_left, quick_broker
 from tests.support.waiting import pause, until
 
-QUICK = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 100}
 P0 = TopicPartition("t", 0)
 SEVEN, EIGHT = {P0: OffsetAndMetadata(7)}, {P0: OffsetAndMetadata(8)}
 
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(config=QUICK) as running:
-        running.create_topic("t", 4)
+    with quick_broker() as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """No thread and no socket outlives its driver."""
-    before = set(threading.enumerate())
-    yield
-    left = [one for one in threading.enumerate() if one not in before and "broker" not in one.name]
-    assert not left
+    with no_thread_left():
+        yield
 
 
 def application(broker: Broker, **settings: object) -> Application:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,25 +12,13 @@ from rota import Broker
 from rota.consumer.shield import Shield
 from rota.member.event import Command, Event
 from rota.member.state import State
-from tests.support.consumer_driver import Application
-
-
-def press() -> None:
-    """Ctrl-C, and Python has heard of it."""
-    os.kill(os.getpid(), signal.SIGINT)
-    for _ in range(3):
-        time.sleep(0)
+from tests.support.consumer_driver import Application, press_control_c, usual_control_c
 
 
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[None]:
-    """As in a program of its own; afterwards the handler must be there again."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with usual_control_c():
         yield
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def test_a_member_that_met_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +33,7 @@ def test_a_member_that_met_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
                 here = threading.current_thread() is threading.main_thread()
                 if here and type(event) not in met:
                     met.add(type(event))
-                    press()
+                    press_control_c()
                 return handle(event, now_ms)
 
             monkeypatch.setattr(app.driver.machine, "handle", pressed)

@@ -108,6 +108,25 @@ def test_killed_keeps_all_and_a_power_cut_what_was_synced() -> None:
     assert disk.crash(least=True).content("p/log") == b"synced"
 
 
+def test_a_power_cut_after_a_kill_loses_what_neither_process_synced() -> None:
+    disk = FaultyDisk()
+    disk.make("p")
+    disk.sync("")
+    disk.append("p/old", b"synced")
+    disk.sync("p/old")
+    disk.sync("p")
+    disk.append("p/old", b" not")
+    disk.rename("p/old", "p/new")
+    killed = disk.kill()
+    assert killed.content("p/new") == b"synced not"
+    lost = killed.crash(least=True)
+    assert (lost.paths(), lost.content("p/old")) == (["p/old"], b"synced")
+    killed.sync("p/new")  # the next process does
+    killed.sync("p")
+    assert killed.crash(least=True).content("p/new") == b"synced not"
+    assert disk.crash(least=True).paths() == ["p/old"]  # the first disk is as it was
+
+
 def test_a_power_cut_leaves_any_part_but_never_less_than_was_synced() -> None:
     seen = set()
     for seed in range(300):

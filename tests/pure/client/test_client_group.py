@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import get_args
 
 import pytest
 
-from rota import Broker
 from rota.client.group import KINDS, LONGEST_REASON, code_of, from_wire, least, to_wire
 from rota.errors import Code
-from rota.formats import subscription
-from rota.model.membership import Subscription
 from rota.model.reply import (
     JoinReply,
 )
@@ -20,33 +16,13 @@ from rota.model.request import (
     CommitOffsets,
     FetchOffsets,
     Heartbeat,
-    Join,
     Leave,
     Leaver,
-    Protocol,
     Request,
     Sync,
 )
 from rota.wire.message import JoinGroupResponse, LeaveGroupRequest
-
-TOLD = subscription.encode(Subscription(topics=("t",)))
-JOIN = Join(
-    group="g",
-    protocols=(Protocol("range", TOLD),),
-    session_timeout=30_000,
-    rebalance_timeout=60_000,
-    client_id="",
-    client_host="",
-    reason="a test",
-)
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker(config={"group.initial.rebalance.delay.ms": 0}) as running:
-        running.create_topic("t", 2)
-        yield running
-
+from tests.support.client import JOIN
 
 STATIC: list[Request] = [
     replace(JOIN, static_id="s"),

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rota
-from rota.broker.embedded import Broker
 from rota.client.metadata import Metadata, Node, Partition, Topic, merged, without
 from rota.client.refresh import REBOOTSTRAP_REQUIRED, Refresher
 from rota.client.retry import JITTER, Backoff
@@ -347,15 +344,6 @@ def test_a_broker_may_want_that_too() -> None:
         await cluster.refresher.close()
 
     run(main())
-
-
-# Against a broker
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with rota.Broker(config={"auto.create.topics.enable": True}) as one:
-        yield one
 
 
 # Pauses

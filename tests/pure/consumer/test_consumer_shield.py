@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import time
 from collections.abc import Iterator
 from types import FrameType
 
 import pytest
 
 from rota.consumer.shield import Shield
-
-
-def press() -> None:
-    """Ctrl-C, and Python has heard of it."""
-    os.kill(os.getpid(), signal.SIGINT)
-    for _ in range(3):
-        time.sleep(0)
+from tests.support.consumer_driver import press_control_c, usual_control_c
 
 
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[None]:
-    """As in a program of its own; afterwards the handler must be there again."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with usual_control_c():
         yield
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def test_it_comes_when_the_step_is_complete() -> None:
@@ -36,7 +23,7 @@ def test_it_comes_when_the_step_is_complete() -> None:
 
     def work() -> None:
         with Shield():
-            press()
+            press_control_c()
             steps.append("after")
 
     with pytest.raises(KeyboardInterrupt):
@@ -57,7 +44,7 @@ def test_one_in_another() -> None:
     def work() -> None:
         with Shield():
             with Shield():
-                press()
+                press_control_c()
             steps.append("after")
 
     with pytest.raises(KeyboardInterrupt):
@@ -74,7 +61,7 @@ def test_the_applications_own_handler_is_called_once() -> None:
     before = signal.signal(signal.SIGINT, handler)
     try:
         with Shield():
-            press()
+            press_control_c()
             assert not heard
         assert heard == [signal.SIGINT]
         assert signal.getsignal(signal.SIGINT) is handler
@@ -86,7 +73,7 @@ def test_one_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with Shield():
-            press()
+            press_control_c()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

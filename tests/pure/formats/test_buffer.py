@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -43,6 +46,18 @@ def test_what_lacks_a_byte_of_room_is_copied(short: int) -> None:
     piece = room.data[: len(BODY)]
     assert not is_in_place(piece)
     assert Buffer([piece]).data == BODY + bytes(ROOM)
+
+
+def test_other_memory_is_copied() -> None:
+    assert not is_in_place(bytearray(BODY + bytes(100)))
+    assert not is_in_place(memoryview(bytearray(BODY + bytes(100)))[: len(BODY)])
+    with (
+        Path(__file__).open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapped,
+    ):
+        view = memoryview(mapped)
+        assert not is_in_place(view[: len(BODY)])
+        view.release()
 
 
 def test_memory_of_other_numbers_or_shapes_is_copied() -> None:

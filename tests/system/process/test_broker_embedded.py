@@ -1,33 +1,10 @@
-"""``rota.Broker``: its life, what it does from Python, faults on order, and virtual time."""
+"""``rota.Broker`` in a program of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-import rota
-from rota.broker.embedded import Broker
-from rota.formats.batch import Record, encode
-from rota.wire.api import Api
-from rota.wire.message import (
-    ProduceRequest,
-)
 from tests.support.command import run_python
-from tests.support.raw_client import RawClient
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with rota.Broker() as one:
-        yield one
-
-
-@pytest.fixture
-def client(broker: Broker) -> Iterator[RawClient]:
-    with RawClient(broker.bootstrap_servers) as one:
-        yield one
 
 
 def test_a_forgotten_broker_does_not_keep_the_interpreter(tmp_path: Path) -> None:
@@ -77,23 +54,3 @@ def test_importing_rota_does_not_load_the_broker() -> None:
         "import sys, rota; rota.TopicPartition; print([m for m in sys.modules if 'broker' in m])"
     )
     assert done.out == "[]\n"
-
-
-def produce(client: RawClient, value: bytes, *, acks: int = -1) -> None:
-    topic, partition = ProduceRequest.TopicProduceData, ProduceRequest.TopicProduceData
-    records = encode([Record(0, 1_000, None, value)])
-    client.send(
-        Api.PRODUCE,
-        9,
-        ProduceRequest(
-            transactional_id=None,
-            acks=acks,
-            timeout_ms=1_000,
-            topic_data=[
-                topic(
-                    name="t",
-                    partition_data=[partition.PartitionProduceData(index=0, records=records)],
-                )
-            ],
-        ),
-    )

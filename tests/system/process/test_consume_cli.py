@@ -19,14 +19,7 @@ def broker() -> Iterator[rota.Broker]:
     with rota.Broker() as one:
         one.create_topic("orders", partitions=3)
         for number in range(3):
-            for value in range(4):
-                one.produce(
-                    "orders",
-                    f"{number}:{value}",
-                    key=str(number),
-                    partition=number,
-                    timestamp=value,
-                )
+            one.produce("orders", *(f"{number}:{value}" for value in range(4)), partition=number)
         yield one
 
 

@@ -1,23 +1,21 @@
-"""``rota.BlockingConsumer`` and ``rota.Consumer`` against a broker in the same process."""
+"""``rota.BlockingConsumer`` in a process that forks, or that ends without closing it."""
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 
 import rota
 from rota.broker.embedded import Broker
-from rota.errors import (
-    RotaError,
-)
+from rota.errors import RotaError
 from rota.model.topic import TopicPartition
 from tests.support.command import run_command
+from tests.support.waiting import until
 
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+T0 = TopicPartition("t", 0)
 
 
 @pytest.fixture
@@ -27,33 +25,9 @@ def broker() -> Iterator[Broker]:
         yield one
 
 
-def settings(broker: Broker, **others: object) -> dict[str, object]:
-    named = {name.replace("_", "."): value for name, value in others.items()}
-    return {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "group.id": "g",
-        "auto.offset.reset": "earliest",
-        **named,
-    }
-
-
-@pytest.fixture
-def consumer(broker: Broker) -> Iterator[rota.BlockingConsumer]:
-    with rota.BlockingConsumer(settings(broker)) as one:
-        yield one
-
-
-def values(consumer: rota.BlockingConsumer, count: int) -> list[bytes]:
-    found: list[bytes] = []
-    end = time.monotonic() + 60
-    while len(found) < count:
-        assert time.monotonic() < end
-        found += [record.value for record in consumer.poll(0.5)]
-    return found
-
-
 def test_a_fork_leaves_the_consumer_of_its_parent_alone(broker: Broker) -> None:
-    with rota.BlockingConsumer(settings(broker)) as consumer:
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "auto.offset.reset": "earliest"}
+    with rota.BlockingConsumer({**settings, "group.id": "g"}) as consumer:
         consumer.assign([T0])
         consumer.poll(0.1)
         child = os.fork()
@@ -66,7 +40,13 @@ def test_a_fork_leaves_the_consumer_of_its_parent_alone(broker: Broker) -> None:
             os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
         broker.produce("t", "still there", partition=0)
-        assert values(consumer, 1) == [b"still there"]
+        found: list[bytes] = []
+        until(
+            "a record",
+            lambda: bool(found),
+            meanwhile=lambda: found.extend(record.value for record in consumer.poll(0.5)),
+        )
+        assert found == [b"still there"]
 
 
 FORGETFUL = """

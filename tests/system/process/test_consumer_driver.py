@@ -1,49 +1,20 @@
-"""The driver against a broker: its thread, its timers, its connections, and what it survives."""
+"""The driver of a consumer in a process that forks."""
 
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator
 
-import pytest
-
-from rota import Broker
-from rota.errors import (
-    RotaError,
-)
+from rota.errors import RotaError
 from rota.member.event import PollBegan
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition
-from tests.support.consumer_driver import Application
+from tests.support.consumer_driver import Application, no_thread_left, quick_broker
 
-QUICK = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 100}
-P0 = TopicPartition("t", 0)
-SEVEN, EIGHT = {P0: OffsetAndMetadata(7)}, {P0: OffsetAndMetadata(8)}
+SEVEN = {TopicPartition("t", 0): OffsetAndMetadata(7)}
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker(config=QUICK) as running:
-        running.create_topic("t", 4)
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    """No thread and no socket outlives its driver."""
-    before = set(threading.enumerate())
-    yield
-    left = [one for one in threading.enumerate() if one not in before and "broker" not in one.name]
-    assert not left
-
-
-def application(broker: Broker, **settings: object) -> Application:
-    return Application(broker.bootstrap_servers, **settings)  # type: ignore[arg-type]
-
-
-def test_a_fork_cannot_use_it(broker: Broker) -> None:
-    with application(broker) as app:
+def test_a_fork_cannot_use_it() -> None:
+    with no_thread_left(), quick_broker() as broker, Application(broker.bootstrap_servers) as app:
         app.join()
         reading, writing = os.pipe()
         child = os.fork()

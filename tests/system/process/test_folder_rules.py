@@ -57,8 +57,10 @@ def test_swallows_the_refusal():
         subprocess.run(["true"])
 """,
     "local": """
-import socket, subprocess, threading, time
+import os, pathlib, shutil, socket, subprocess, tempfile, threading, time
 import pytest
+
+OUTSIDE = pathlib.Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def background():
@@ -75,12 +77,75 @@ def test_shares_a_thread(background):
 def test_leaves_a_thread():
     threading.Thread(target=time.sleep, args=(60,), daemon=True, name="left").start()
 
-def test_writes_a_file(tmp_path):
+def test_writes_makes_renames_and_removes_below_the_temporary_folder(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("x")
+    (tmp_path / "folder").rename(tmp_path / "renamed")
+    shutil.rmtree(tmp_path / "renamed")
+    monkeypatch.chdir(tmp_path)
+    with open("file", "w"), tempfile.TemporaryFile(), open(os.devnull, "w"):
+        os.remove("file")
+
+def test_writes_a_file_elsewhere():
+    (OUTSIDE / "file").write_text("x")
+
+def test_writes_elsewhere_by_a_relative_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(OUTSIDE)
+    open("file", "ab")
+
+def test_writes_elsewhere_by_dots(tmp_path):
+    up = "../" * (len(tmp_path.parts) - 1)
+    (tmp_path / f"{up}{OUTSIDE}/file").write_text("x")
+
+def test_writes_elsewhere_by_a_link(tmp_path):
+    (tmp_path / "link").symlink_to(OUTSIDE)
+    (tmp_path / "link" / "file").write_text("x")
+
+def test_makes_a_folder_elsewhere():
+    (OUTSIDE / "folder").mkdir()
+
+def test_removes_a_file_elsewhere():
+    (OUTSIDE / "kept").unlink()
+
+def test_removes_a_folder_elsewhere():
+    shutil.rmtree(OUTSIDE / "folder of files")
+
+def test_renames_a_file_to_elsewhere(tmp_path):
     (tmp_path / "file").write_text("x")
+    (tmp_path / "file").rename(OUTSIDE / "file")
+
+def test_renames_a_file_from_elsewhere(tmp_path):
+    (OUTSIDE / "kept").rename(tmp_path / "file")
+
+def test_links_a_file_elsewhere(tmp_path):
+    (OUTSIDE / "link").symlink_to(tmp_path)
+
+def test_changes_the_mode_of_a_file_elsewhere():
+    (OUTSIDE / "kept").chmod(0o600)
 
 def test_talks_to_this_machine():
     with socket.create_server(("127.0.0.1", 0)) as server:
-        socket.create_connection(server.getsockname()).close()
+        socket.create_connection(("localhost", server.getsockname()[1])).close()
+    with socket.socket(type=socket.SOCK_DGRAM) as client:
+        client.sendto(b"x", ("127.0.0.1", 9))
+
+def test_looks_up_a_name_that_nobody_has():
+    with pytest.raises(socket.gaierror):
+        socket.getaddrinfo("broker.invalid", 9092)
+
+def test_looks_up_another_machine():
+    socket.getaddrinfo("127.example.org", 9092)
+
+def test_looks_up_the_name_of_another_machine():
+    socket.gethostbyaddr("192.0.2.1")
+
+def test_listens_to_other_machines():
+    with socket.socket() as listener:
+        listener.bind(("0.0.0.0", 0))
+
+def test_sends_to_another_machine():
+    with socket.socket(type=socket.SOCK_DGRAM) as client:
+        client.sendto(b"x", ("192.0.2.1", 9))
 
 def test_starts_a_thread():
     thread = threading.Thread(target=print)
@@ -109,6 +174,21 @@ REFUSED = {
     "pure/test_it.py::test_swallows_the_refusal": "tests/pure starts no process: move this test",
     "local/test_it.py::test_starts_a_process": "tests/local starts no process: move this test",
     "local/test_it.py::test_talks_to_another_machine": "not to 192.0.2.1",
+    "local/test_it.py::test_writes_a_file_elsewhere": "below the temporary folder alone (open /",
+    "local/test_it.py::test_writes_elsewhere_by_a_relative": "temporary folder alone (open /",
+    "local/test_it.py::test_writes_elsewhere_by_dots": "temporary folder alone (open /",
+    "local/test_it.py::test_writes_elsewhere_by_a_link": "temporary folder alone (open /",
+    "local/test_it.py::test_makes_a_folder_elsewhere": "temporary folder alone (os.mkdir /",
+    "local/test_it.py::test_removes_a_file_elsewhere": "temporary folder alone (os.remove /",
+    "local/test_it.py::test_removes_a_folder_elsewhere": "temporary folder alone (os.remove /",
+    "local/test_it.py::test_renames_a_file_to_elsewhere": "temporary folder alone (os.rename /",
+    "local/test_it.py::test_renames_a_file_from_elsewhere": "temporary folder alone (os.rename /",
+    "local/test_it.py::test_links_a_file_elsewhere": "temporary folder alone (os.symlink /",
+    "local/test_it.py::test_changes_the_mode_of_a_file": "temporary folder alone (os.chmod /",
+    "local/test_it.py::test_looks_up_another_machine": "this machine alone, not 127.example.org",
+    "local/test_it.py::test_looks_up_the_name_of_another": "this machine alone, not 192.0.2.1",
+    "local/test_it.py::test_listens_to_other_machines": "not to 0.0.0.0 (socket.bind)",
+    "local/test_it.py::test_sends_to_another_machine": "not to 192.0.2.1 (socket.sendto)",
 }
 
 
@@ -117,12 +197,20 @@ def test_each_folder_refuses_what_it_does_not_allow(tmp_path: Path) -> None:
         place = tmp_path / "tests" / folder
         place.mkdir(parents=True)
         (place / "test_it.py").write_text(text)
+    kept = [place / "kept", place / "folder of files" / "kept"]
+    for file in kept:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("x")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.folder_rules", "-rA", "-q"]
     command += ["-p", "no:cacheprovider", "--import-mode=importlib", "--rootdir", str(tmp_path)]
-    env = environment(COLUMNS="250")
+    env = environment(COLUMNS="400", TMPDIR=str(temporary))
     done = run_command(*command, tmp_path / "tests", env=env, folder=tmp_path)
     failed = [line for line in done.lines if line.startswith(("FAILED ", "ERROR "))]
     assert len(failed) == len(REFUSED), done.out
     for test, reason in REFUSED.items():
         assert any(test in line and reason in line for line in failed), (test, failed)
-    assert len([line for line in done.lines if line.startswith("PASSED ")]) == 8
+    assert len([line for line in done.lines if line.startswith("PASSED ")]) == 9
+    left = {path for path in place.rglob("*") if "__pycache__" not in path.parts}
+    assert left == {place / "test_it.py", place / "folder of files", *kept}
