@@ -80,6 +80,8 @@ JOIN_TIMEOUT = 10.0
 UNSTOPPABLE = ("rota-resolve-",)
 #: Folders that Python, pytest and Hypothesis keep for themselves.
 OWN_FOLDERS = frozenset({"__pycache__", ".hypothesis", ".pytest_cache"})
+#: Devices that keep nothing of what is written to them.
+DEVICES = (os.devnull, "/dev/full")
 
 #: The reason against an audit event with these arguments; None if it is allowed.
 Rule = Callable[[str, tuple[Any, ...]], str | None]
@@ -275,8 +277,8 @@ def _path_of(descriptor: int) -> Path:
 
 
 def is_own_file(path: Path) -> bool:
-    """Whether Python, pytest or Hypothesis keeps this file for itself, or nobody keeps it."""
-    return str(path) == os.devnull or not OWN_FOLDERS.isdisjoint(path.parts)
+    """Whether Python, pytest or Hypothesis keeps this file for itself, or it keeps nothing."""
+    return str(path) in DEVICES or not OWN_FOLDERS.isdisjoint(path.parts)
 
 
 @cache
