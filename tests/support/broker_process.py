@@ -6,7 +6,8 @@ import signal
 import socket
 from pathlib import Path
 
-from tests.support.command import ROTA, RunningCommand
+from tests.support.command import ROTA
+from tests.support.process import RunningCommand
 from tests.support.waiting import until
 
 

@@ -7,7 +7,6 @@ Where all of that fails, :class:`~tests.support.missing_tool.Unavailable` says h
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import subprocess
@@ -19,9 +18,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.support.command import run_command
-from tests.support.missing_tool import Unavailable
+from tests.support.missing_tool import Unavailable, once
 from tests.support.paths import ROOT
+from tests.support.process import run_command
 
 FETCHED = ROOT / ".clients" / "chromium"
 NAMED = "ROTA_CHROMIUM"
@@ -74,7 +73,7 @@ class Chromium:
                 browser.close()
 
 
-@functools.cache
+@once
 def chromium() -> Chromium:
     """The one of this machine, or a fetched one.
 

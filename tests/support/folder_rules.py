@@ -15,8 +15,10 @@ tests/system  everything: processes, Java, Kafka, Spark, a browser
 A test of ``tests/pure`` or ``tests/local`` also ends the threads that it starts. What a broker or a
 client does in the background would reach into the tests after it.
 
-Python does not report the files that a library writes from C or C++, as PyArrow does, nor that
-``socket.connect()`` looks up a name: it reports the connection afterwards.
+Python does not report everything: not the files that a library writes from C or C++, as PyArrow
+does, not ``os.mkfifo()``, not the folder of ``os.open(..., dir_fd=...)``, and not that
+``socket.connect()`` looks up a name (it reports the connection afterwards). Unix sockets are not
+looked at. In a checkout below the temporary folder ``tests/local`` may write anywhere.
 """
 
 from __future__ import annotations
@@ -50,10 +52,10 @@ PROCESS = (
 THREAD = ("_thread.start_new_thread", "_thread.start_joinable_thread")
 #: Events whose second argument is an address.
 ADDRESS = ("socket.bind", "socket.connect", "socket.sendmsg", "socket.sendto")
+#: Events of a look-up of an address's name: the address, or a tuple that begins with it.
+REVERSE = ("socket.gethostbyaddr", "socket.getnameinfo")
 #: Events whose first argument is a host.
-LOOKUP = ("socket.getaddrinfo", "socket.gethostbyaddr", "socket.gethostbyname")
-#: Of these, the one that asks for the name of an address.
-REVERSE = "socket.gethostbyaddr"
+LOOKUP = ("socket.getaddrinfo", "socket.gethostbyname", *REVERSE)
 #: Events that change the path in their first argument, with the position of its folder's
 #: descriptor among the arguments.
 CHANGE = {
@@ -72,7 +74,7 @@ CHANGE_TWO = {"os.link": (None, 3), "os.rename": (2, 3), "os.symlink": (None, 2)
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 #: Documentation addresses (RFC 5737): binding one always fails.
 TEST_NET = ipaddress.ip_network("192.0.2.0/24")
-#: No host has a name that ends so (RFC 6761).
+#: No host's name ends with this (RFC 6761).
 NO_HOST = ".invalid"
 #: Seconds that a thread has to end after its test.
 JOIN_TIMEOUT = 10.0
@@ -113,6 +115,17 @@ class FolderRules:
         if reason is not None:
             self._broken.append(reason)
             raise NotAllowedHere(reason)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Watch the import of a test file."""
+        self._now = self._rules.get(folder_of(collector.path) or "", {})
+        try:
+            return (yield)
+        finally:
+            self._now = {}
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
@@ -215,8 +228,9 @@ def rules_of_local(temporary: tuple[Path, ...]) -> dict[str, Rule]:
         return f"tests/local talks to this machine alone, not to {host} ({event})"
 
     def this_machines_name(event: str, arguments: tuple[Any, ...]) -> str | None:
-        host = "localhost" if arguments[0] is None else os.fsdecode(arguments[0])
-        if is_loopback(host) or (event != REVERSE and needs_no_server(host)):
+        given = arguments[0][0] if isinstance(arguments[0], tuple) else arguments[0]
+        host = "localhost" if given is None else os.fsdecode(given)
+        if is_loopback(host) or (event not in REVERSE and needs_no_server(host)):
             return None
         return f"tests/local looks up this machine alone, not {host} ({event})"
 
@@ -277,7 +291,7 @@ def _path_of(descriptor: int) -> Path:
 
 
 def is_own_file(path: Path) -> bool:
-    """Whether Python, pytest or Hypothesis keeps this file for itself, or it keeps nothing."""
+    """Whether a file belongs to Python, pytest or Hypothesis, or is a device."""
     return str(path) in DEVICES or not OWN_FOLDERS.isdisjoint(path.parts)
 
 

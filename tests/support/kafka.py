@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import os
+import random
 import shutil
 import signal
 import socket
@@ -19,13 +19,15 @@ from pathlib import Path
 
 from rota.storage.catalog import id_text, look
 from rota.storage.disk import RealDisk
-from tests.support.command import run_command
 from tests.support.java.launcher import CACHE, HERE, fetch, making, require
+from tests.support.missing_tool import once
+from tests.support.process import run_command
 
 LIBS = CACHE / "broker"
 ARCHIVE = CACHE / "broker.jsa"
 """The broker's classes as the JVM keeps them in memory: a start with them costs half as much."""
-START_TIMEOUT = 90
+START_TIMEOUT = 300
+PORTS = range(15_000, 32_000)
 STARTED = "Kafka Server started"
 STOPPED = ".kafka_cleanshutdown"
 
@@ -114,7 +116,7 @@ class KafkaBroker:
         cluster = cluster or ("A" + urlsafe_b64encode(uuid.uuid4().bytes).decode())[:22]
         command = java("kafka.tools.StorageTool", "format", "--cluster-id", cluster)
         command += ["--ignore-formatted", "--config", str(self._config)]
-        done = run_command(*command)
+        done = run_command(*command, seconds=START_TIMEOUT)
         if done.code != 0:
             raise RuntimeError(f"the log folder was not formatted: {done.out}{done.err}")
 
@@ -136,7 +138,7 @@ class KafkaBroker:
         program = HERE / "topics" / "BootstrapTopics.java"
         arguments = [str(self._folder / "metadata"), catalog.identity.directory_id]
         command = java(str(program), *arguments, *(text for topic in topics for text in topic))
-        run_command(*command).checked()
+        run_command(*command, seconds=START_TIMEOUT).checked()
 
     def _start(self) -> subprocess.Popen[bytes]:
         run = java("kafka.Kafka", str(self._config), flags=self._flags)
@@ -194,7 +196,7 @@ class KafkaBroker:
             self._process.stdin.close()
 
 
-@functools.cache
+@once
 def prepare() -> None:
     """The broker's jars and their archive of classes, made where they are missing."""
     require("java", "mvn", "sh")
@@ -226,9 +228,15 @@ def java(main: str, *args: str, flags: Sequence[str] = QUICK) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+    """Ports that nothing listens on now.
+
+    They are below those that the system gives to connections: until the broker listens, seconds
+    later, a connection of another test would take one of those now and then.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as trial, contextlib.suppress(OSError):
+            trial.bind(("127.0.0.1", port))
+            found.append(port)
+    return found

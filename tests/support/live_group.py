@@ -31,7 +31,7 @@ DELAY = 10
 
 @contextmanager
 def waiting_broker(**partitions: int) -> Iterator[rota.Broker]:
-    """A broker with so many partitions of each topic, whose new groups wait for their members."""
+    """A broker with these topics, by their number of partitions; new groups wait for members."""
     with rota.Broker(config=WAITING) as running:
         for topic, count in partitions.items():
             running.create_topic(topic, count)

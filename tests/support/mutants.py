@@ -21,6 +21,7 @@ from tests.support.paths import ROOT
 
 FAILURE = "tests/pure/storage/test_log_failure.py"
 INDEX = "tests/pure/storage/test_log_index.py"
+LOG = "tests/pure/storage/test_log.py"
 OPEN = "tests/pure/storage/test_log_open.py"
 READ = "tests/pure/storage/test_log_read.py"
 RETENTION = "tests/pure/storage/test_log_retention.py"
@@ -52,6 +53,8 @@ class Mutant:
     new: str
     #: The test file that must fail under ``make check``.
     test: str
+    #: Whether it makes a loop endless, so that the test does not end.
+    endless: bool = False
 
     def apply(self, source: Path) -> None:
         """Changes a copy of ``src``.
@@ -116,6 +119,13 @@ def run_test(source: Path, test: str) -> tuple[Outcome, str]:
 
 
 STORAGE = (
+    Mutant(
+        "what a recovery finds counts as synced",
+        "storage/recovery.py",
+        "point = end if known.clean and not loading.damaged else min(known.recovery_point, end)",
+        "point = end",
+        LOG,
+    ),
     Mutant(
         "the log's end cannot be read from",
         "storage/log.py",

@@ -15,7 +15,8 @@ import trustme
 
 import rota
 from rota.cli import reading
-from tests.support.command import CommandResult, RotaCommand
+from tests.support.command import RotaCommand
+from tests.support.process import CommandResult
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from tests.support import kafka as java_broker
 from tests.support.clients.link import Driver, News
-from tests.support.command import run_command
-from tests.support.java.launcher import CACHE, FETCH_TIMEOUT, HERE, compiled, fetch, require
-from tests.support.missing_tool import Unavailable
+from tests.support.java.launcher import CACHE, HERE, compiled, fetch, fetch_by, making, require
+from tests.support.missing_tool import Unavailable, once
 from tests.support.paths import ROOT
+from tests.support.process import run_command
 
 OLD_CONFLUENT = "1.9.2"
 OLD_PYTHONS = ("3.10", "3.9")
@@ -49,7 +49,7 @@ def _python(module: str) -> Driver:
     return python_driver(f"tests.support.clients.driver.{module}")
 
 
-@functools.cache
+@once
 def old_python() -> str:
     """A Python that the old wheel is for."""
     pyenv = shutil.which("pyenv")
@@ -68,7 +68,7 @@ def old_python() -> str:
     )
 
 
-@functools.cache
+@once
 def old_confluent() -> Path:
     """confluent-kafka with librdkafka 1.9, in a folder of its own."""
     python = old_python()
@@ -83,9 +83,7 @@ def old_confluent() -> Path:
             *("--no-deps", "--only-binary", ":all:", "--python-version", version),
             *("--target", str(partial), f"confluent-kafka=={OLD_CONFLUENT}"),
         ]
-        done = run_command(*command, env=os.environ, seconds=FETCH_TIMEOUT)
-        if done.code != 0:
-            raise Unavailable(f"pip could not fetch the old confluent-kafka: {done.err[-300:]}")
+        fetch_by(*command, what=f"confluent-kafka {OLD_CONFLUENT}", env=os.environ)
         partial.rename(folder)
     return folder
 
@@ -118,7 +116,7 @@ def java_driver(version: str, news: News | None = None) -> Driver:
     return Driver(["java", *flags, "-cp", path, "ClientDriver"], news=news)
 
 
-@functools.cache
+@once
 def _franz_program() -> Path:
     go = shutil.which("go")
     if go is None:
@@ -126,9 +124,8 @@ def _franz_program() -> Path:
     program = ROOT / ".go" / "franzdriver"
     program.parent.mkdir(exist_ok=True)
     source = Path(__file__).parent / "driver" / "go"
-    done = run_command(go, "build", "-o", program, ".", folder=source, seconds=FETCH_TIMEOUT)
-    if done.code != 0:
-        raise Unavailable(f"franz-go could not be built: {done.err.strip()[-300:]}")
+    with making(program):
+        fetch_by(go, "build", "-o", program, ".", what="franz-go", folder=source)
     return program
 
 

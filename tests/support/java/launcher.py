@@ -9,27 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.support.command import run_command
-from tests.support.missing_tool import Unavailable
+from tests.support.missing_tool import Unavailable, once
 from tests.support.paths import ROOT
+from tests.support.process import run_command
 
 HERE = Path(__file__).parent
 CACHE = ROOT / ".java"
 LIBS = CACHE / "libs"
 CLASSES = CACHE / "classes"
 OLDEST_JAVA = 17
-FETCH_TIMEOUT = 600
+#: Seconds to fetch or build a tool; the largest has several hundred megabytes.
+FETCH_TIMEOUT = 1_200
+#: Flags for programs that run for seconds: Java's first compiler alone.
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-@functools.cache
+@once
 def prepare() -> None:
     """Jars and compiled classes, made where they are missing or older than their sources."""
     require("java", "javac", "mvn")
@@ -74,13 +76,26 @@ def _fetch(pom: Path, libs: Path) -> None:
         *("mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"),
         *(f"-DoutputDirectory={libs}", "-DincludeScope=runtime"),
     ]
-    try:
-        done = run_command(*command, seconds=FETCH_TIMEOUT)
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"Maven gave no answer within {FETCH_TIMEOUT} s") from None
-    if done.code != 0:
-        raise Unavailable(f"Maven could not fetch the jars of {pom.name}: {done.out[-500:]}")
+    with making(CACHE / "maven"):  # one at a time: Maven's own cache bears no second process
+        fetch_by(*command, what=f"the jars of {pom.name}")
     shutil.copy(pom, stamp)
+
+
+def fetch_by(
+    *command: object, what: str, env: Mapping[str, str] | None = None, folder: Path | None = None
+) -> None:
+    """Run a command that fetches or builds a tool.
+
+    :param what: the tool, for the reason
+    :raises Unavailable: the command fails, or takes too long
+    """
+    try:
+        done = run_command(*command, env=env, folder=folder, seconds=FETCH_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{what}: {command[0]} did not end within {FETCH_TIMEOUT} s") from None
+    if done.code != 0:
+        told = (done.err or done.out).strip()[-500:]
+        raise Unavailable(f"{what}: {command[0]} failed: {told}")
 
 
 def compiled(folder: Path, libs: Path, classes: Path) -> None:
@@ -98,17 +113,10 @@ def compiled(folder: Path, libs: Path, classes: Path) -> None:
         stamp.touch()
 
 
-def command(main: str, *args: str, heap: str = "1g") -> list[str]:
+def command(
+    main: str, *args: str, heap: str = "1g", flags: Sequence[str] = ("-XX:+UseSerialGC",)
+) -> list[str]:
     """The command line that runs a program of this folder."""
     prepare()
     path = os.pathsep.join([str(CLASSES), f"{LIBS}/*"])
-    return [
-        "java",
-        f"-Xmx{heap}",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-cp",
-        path,
-        main,
-        *args,
-    ]
+    return ["java", f"-Xmx{heap}", *flags, "-cp", path, main, *args]

@@ -7,7 +7,6 @@ wrong in the case.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +18,7 @@ import pytest
 from tests.support.clients.registry import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client
 from tests.support.clients.scene import Stage
 from tests.support.cluster import real_kafka, rota_broker
-from tests.support.missing_tool import Unavailable
+from tests.support.missing_tool import Unavailable, tools_required
 from tests.system.interop.group_case import mixed
 from tests.system.interop.matrix import CELLS, MIXED, MIXED_STRATEGIES, Cell
 from tests.system.interop.record import Record
@@ -70,11 +69,15 @@ def record(stage: Stage) -> Iterator[Record]:
 
 
 def together(strategy: str, stage: Stage) -> list[Client]:
-    """One group of all libraries that are to be had here; says which."""
+    """One group of all libraries that are to be had here; returns them."""
     there = []
     for client in MIXED:
-        with contextlib.suppress(Unavailable):
+        try:
             stage.driver(client)
+        except Unavailable:
+            if tools_required():
+                raise
+        else:
             there.append(client)
     mixed(strategy, there, stage)
     return there

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.support.command import run_command
 from tests.support.java import launcher
+from tests.support.process import run_command
 
 #: Seconds for all answers of one process, also on a slow machine.
 PATIENCE = 600.0
@@ -14,6 +14,7 @@ PATIENCE = 600.0
 def ask(program: str, lines: Sequence[str], seconds: float = PATIENCE) -> list[str]:
     """The program's answers: one line for each line that it is given."""
     stdin = "".join(f"{line}\n" for line in lines)
-    done = run_command(*launcher.command(program), stdin=stdin, seconds=seconds).checked()
+    command = launcher.command(program, flags=launcher.QUICK)
+    done = run_command(*command, stdin=stdin, seconds=seconds).checked()
     assert len(done.lines) == len(lines), done.err[-2_000:]
     return done.lines

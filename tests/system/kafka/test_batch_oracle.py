@@ -10,7 +10,7 @@ from rota.formats import batch, journal
 from rota.formats.batch import Codec, Marker, Record
 from rota.model.entry import OffsetCommitted
 from tests.support import kafka as broker
-from tests.support.command import run_command
+from tests.support.process import run_command
 from tests.system.kafka.oracle import PATIENCE
 
 NOW = 1_790_000_000_000

@@ -23,9 +23,9 @@ from rota.storage.disk import RealDisk
 from rota.storage.folder import Lock
 from rota.storage.log import Log
 from tests.support import kafka as broker
-from tests.support.command import run_command
 from tests.support.compacted_log import batch, compacted
 from tests.support.kafka import KafkaBroker
+from tests.support.process import run_command
 from tests.support.waiting import until
 from tests.system.kafka.oracle import PATIENCE
 

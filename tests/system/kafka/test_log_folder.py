@@ -15,7 +15,7 @@ from rota.storage.disk import RealDisk
 from rota.storage.log import Log
 from tests.support import kafka as broker
 from tests.support import partition_log as partition
-from tests.support.command import run_command
+from tests.support.process import run_command
 from tests.system.kafka.oracle import PATIENCE
 
 COMMITS = 400

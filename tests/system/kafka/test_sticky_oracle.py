@@ -29,6 +29,7 @@ from rota.model.membership import UNASSIGNED, Member
 from rota.model.topic import IntArray
 from tests.support.java import launcher
 from tests.support.paths import ROOT
+from tests.support.process import RunningCommand
 from tests.support.sticky_cases import Case, case
 from tests.system.kafka import oracle
 
@@ -92,20 +93,13 @@ def never_ends(case: Case) -> bool:
 def ask_alone(case: Case, seconds: float) -> str:
     """Kafka's answer, if it comes in this time, counted from its answer to another case."""
     warm = group(case.strategy, {"t": 1}, "C0 subscribes t")
-    command, pipe = launcher.command("StickyOracle"), subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8") as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(f"{warm.line}\n{case.line}\n")
-        process.stdin.close()  # it ends with its last answer
+    with RunningCommand(*launcher.command("StickyOracle")) as process:
+        process.write(f"{warm.line}\n{case.line}\n")
+        assert process.read_line() == "ok\t0.0\n"
         try:
-            assert process.stdout.readline() == "ok\t0.0\n"
-            process.wait(seconds)
+            return process.wait(seconds).out.rstrip("\n")  # it ends with its last answer
         except subprocess.TimeoutExpired:
             return NEVER_ENDS
-        finally:
-            process.kill()
-        return process.stdout.read().rstrip("\n")
 
 
 def owners_in(answer: str, case: Case, problem: Problem) -> IntArray:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import rota
-from tests.support.command import run_python
+from tests.support.process import run_python
 
 SCRIPT = """
 import rota

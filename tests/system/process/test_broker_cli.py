@@ -14,8 +14,9 @@ import trustme
 import rota
 from rota.wire.api import Api
 from rota.wire.message import MetadataRequest
-from tests.support.command import ROTA, RunningCommand, environment, run_rota
+from tests.support.command import ROTA, run_rota
 from tests.support.echo_server import allow_files, is_closed
+from tests.support.process import RunningCommand, environment
 from tests.support.raw_client import RawClient
 
 BROKER = (*ROTA, "broker")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.command import run_python
+from tests.support.process import run_python
 
 
 def test_a_forgotten_broker_does_not_keep_the_interpreter(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.support.command import environment, run_command, run_rota
+from tests.support.command import run_rota
 from tests.support.paths import ROOT
+from tests.support.process import environment, run_command
 
 EXAMPLE = str(ROOT / "examples" / "orders.json")
 

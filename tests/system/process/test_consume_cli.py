@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 import rota
-from tests.support.command import ROTA, RotaCommand, RunningCommand
+from tests.support.command import ROTA, RotaCommand
+from tests.support.process import RunningCommand
 from tests.support.waiting import until
 
 

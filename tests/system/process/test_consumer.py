@@ -12,7 +12,7 @@ import rota
 from rota.broker.embedded import Broker
 from rota.errors import RotaError
 from rota.model.topic import TopicPartition
-from tests.support.command import run_command
+from tests.support.process import run_command, wait_for_child
 from tests.support.waiting import until
 
 T0 = TopicPartition("t", 0)
@@ -38,7 +38,7 @@ def test_a_fork_leaves_the_consumer_of_its_parent_alone(broker: Broker) -> None:
                 consumer.close()
                 os._exit(0)
             os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
+        assert wait_for_child(child) == 0
         broker.produce("t", "still there", partition=0)
         found: list[bytes] = []
         until(

@@ -9,6 +9,7 @@ from rota.member.event import PollBegan
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition
 from tests.support.consumer_driver import Application, no_thread_left, quick_broker
+from tests.support.process import wait_for_child
 
 SEVEN = {TopicPartition("t", 0): OffsetAndMetadata(7)}
 
@@ -27,7 +28,7 @@ def test_a_fork_cannot_use_it() -> None:
             finally:
                 app.driver.stop()
                 os._exit(0)
-        os.waitpid(child, 0)
+        assert wait_for_child(child) == 0
         os.close(writing)
         with os.fdopen(reading) as pipe:
             assert "forked" in pipe.read()

@@ -10,7 +10,7 @@ import pytest
 
 from rota.errors import Unreachable
 from rota.storage.folder import LOCK, Lock
-from tests.support.command import RunningCommand, run_command, run_python
+from tests.support.process import RunningCommand, run_command, run_python
 
 
 def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.command import environment, run_python
+from tests.support.process import environment, run_python
 
 DIGEST = """
 from rota.assignors import exact

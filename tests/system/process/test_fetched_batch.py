@@ -8,7 +8,7 @@ from rota.client.answer import read
 from rota.client.batch import Batch
 from rota.client.fetch import Fetched
 from rota.model.topic import TopicPartition
-from tests.support.command import run_python
+from tests.support.process import run_python
 
 SOURCE = TopicPartition("orders", 3)
 

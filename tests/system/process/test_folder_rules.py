@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import environment, run_command
+from tests.support.process import environment, run_command
 
 pytestmark = pytest.mark.quick
 
@@ -161,7 +161,14 @@ def test_talks_to_another_machine():
         client.connect(("192.0.2.1", 9092))
 """,
 }
+AT_IMPORT = """
+import subprocess
+subprocess.run(["true"])
+"""
+#: A thread that does not end shows after this.
+SHORT = "from tests.support import folder_rules\n\nfolder_rules.JOIN_TIMEOUT = 0.2\n"
 REFUSED = {
+    "pure/test_import.py": "tests/pure starts no process: move this test",
     "pure/test_it.py::test_writes_a_file": "tests/pure writes no file: move this test",
     "pure/test_it.py::test_has_a_fixture_that_writes": "tests/pure writes no file: move this test",
     "pure/test_it.py::test_listens": "tests/pure does no IO: move this test to tests/local",
@@ -197,6 +204,8 @@ def test_each_folder_refuses_what_it_does_not_allow(tmp_path: Path) -> None:
         place = tmp_path / "tests" / folder
         place.mkdir(parents=True)
         (place / "test_it.py").write_text(text)
+    (tmp_path / "tests" / "pure" / "test_import.py").write_text(AT_IMPORT)
+    (tmp_path / "tests" / "conftest.py").write_text(SHORT)
     kept = [place / "kept", place / "folder of files" / "kept"]
     for file in kept:
         file.parent.mkdir(exist_ok=True)
@@ -205,7 +214,8 @@ def test_each_folder_refuses_what_it_does_not_allow(tmp_path: Path) -> None:
     temporary.mkdir()
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.folder_rules", "-rA", "-q"]
     command += ["-p", "no:cacheprovider", "--import-mode=importlib", "--rootdir", str(tmp_path)]
-    env = environment(COLUMNS="400", TMPDIR=str(temporary))
+    command.append("--continue-on-collection-errors")
+    env = environment(COLUMNS="400", PYTEST_ADDOPTS="", TMPDIR=str(temporary))
     done = run_command(*command, tmp_path / "tests", env=env, folder=tmp_path)
     failed = [line for line in done.lines if line.startswith(("FAILED ", "ERROR "))]
     assert len(failed) == len(REFUSED), done.out

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import rota
-from tests.support.command import ROTA, RunningCommand, run_python, run_rota
+from tests.support.command import ROTA, run_rota
 from tests.support.live_group import billing, waiting_broker
+from tests.support.process import RunningCommand, run_python
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import run_command
+from tests.support.process import run_command
 
 pytest.importorskip("pyspark")
 

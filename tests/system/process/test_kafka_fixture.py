@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import run_command
 from tests.support.paths import ROOT
+from tests.support.process import run_command
 
 pytest_plugins = ["pytester"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import CommandResult, environment, run_command
 from tests.support.missing_tool import REQUIRED
+from tests.support.process import CommandResult, environment, run_command
 
 pytestmark = pytest.mark.quick
 
@@ -56,11 +56,12 @@ def outcomes(done: CommandResult, kind: str) -> list[str]:
 
 
 def test_a_missing_tool_skips_a_test(tmp_path: Path) -> None:
-    done = run_tests(tmp_path, environment(**{REQUIRED: ""}))
-    skipped = outcomes(done, "SKIPPED")
-    assert [line.partition("SKIPPED ")[2][:3] for line in skipped] == ["[1]", "[4]"], done.out
-    assert skipped[0].endswith(": no Chromium here")
-    assert skipped[1].endswith(": no java on the path")
+    done = run_tests(tmp_path, environment(**{REQUIRED: "", "PYTEST_ADDOPTS": ""}))
+    lines = [18, 19, 22, 23]  # of the tests themselves
+    assert outcomes(done, "SKIPPED") == [
+        *(f"SKIPPED [1] test_it.py:{line}: no java on the path" for line in lines),
+        "SKIPPED [1] test_it.py:24: no Chromium here",
+    ]
     assert outcomes(done, "PASSED") == ["PASSED test_it.py::test_expects_it"]
     assert outcomes(done, "FAILED") == [
         "FAILED test_it.py::test_fails - RuntimeError: no java on the path"
@@ -69,7 +70,7 @@ def test_a_missing_tool_skips_a_test(tmp_path: Path) -> None:
 
 
 def test_a_required_tool_that_is_missing_fails_a_test(tmp_path: Path) -> None:
-    done = run_tests(tmp_path, environment(**{REQUIRED: "1"}))
+    done = run_tests(tmp_path, environment(**{REQUIRED: "1", "PYTEST_ADDOPTS": ""}))
     java = "ROTA_REQUIRE_TOOLS is set, and no java on the path"
     assert outcomes(done, "FAILED") == [
         f"FAILED test_it.py::test_asks_a_thread - Failed: {java}",

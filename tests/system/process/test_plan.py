@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.command import run_python
+from tests.support.process import run_python
 
 
 def test_importing_rota_loads_nothing_heavy() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import CommandResult, run_command, run_python
+from tests.support.process import CommandResult, run_command, run_python
 
 pytest.importorskip("pyarrow")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.command import environment, run_python
+from tests.support.process import environment, run_python
 from tests.support.simulation.play import fingerprint
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from tests.support.command import run_command
 from tests.support.paths import ROOT
+from tests.support.process import run_command
 
 CRASH = str(ROOT / "examples" / "crash.toml")
 

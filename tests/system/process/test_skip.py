@@ -10,7 +10,7 @@ from rota.sim.policy import Policy
 from rota.sim.scenario import read_scenario
 from rota.sim.script import Script
 from rota.sim.world import World
-from tests.support.command import environment, run_python
+from tests.support.process import environment, run_python
 from tests.support.simulation.days import day
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.command import run_python
+from tests.support.process import run_python
 
 pytest.importorskip("pyspark")
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import rota
+from tests.support.process import wait_for_child
 from tests.support.spark_topic import (
     T0,
     close_kept,
@@ -44,5 +45,5 @@ def test_a_fork_has_links_of_its_own(broker: rota.Broker) -> None:
             status = 0 if len(offsets(servers, (T0, 0, 4))) == 4 else 2
         finally:
             os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
+    assert wait_for_child(child) == 0
     assert len(offsets(servers, (T0, 0, 4))) == 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rota.formats.batch import Codec, Record, encode
-from tests.support.command import run_python
+from tests.support.process import run_python
 from tests.support.spark_topic import NOW, broker_of
 
 STATUS = Path("/proc/self/status")

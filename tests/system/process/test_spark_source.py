@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from rota.errors import InputError
 from rota.spark.source import sized
-from tests.support.command import run_python
+from tests.support.process import run_python
 
 SCRIPT = """
 import pickle, sys

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import run_python
+from tests.support.process import run_python
 
 pytest.importorskip("pyspark")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.command import environment, run_python
+from tests.support.process import environment, run_python
 
 HASH_SEED_SCRIPT = """
 import json, random, rota

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import rota
 import rota.spark
 from tests.support.clients.link import Driver
-from tests.support.command import CommandResult, run_python
+from tests.support.process import CommandResult, run_python
 from tests.system.spark.test_committer import ends, fill, query, reading, rows
 
 CLASSIC = """

@@ -15,7 +15,7 @@ from rota.pipeline.evidence import Evidence, Options
 from rota.pipeline.run import run
 from rota.pipeline.stage import Stage
 from rota.tables import REBALANCES
-from tests.support.command import run_python
+from tests.support.process import run_python
 from tests.support.recorded_segment import journal_segments
 from tests.system.spark.played import Quiet, Row, everything, ran, write_segment
 

@@ -1,12 +1,11 @@
 """A PySpark of the version that Spark's own Kafka source exists for, and that source's jars.
 
 Made once: the Python environment in ``.clients/``, the jars in ``.java/``. Where they cannot be
-had, :class:`Unavailable` says why.
+had, :class:`~tests.support.missing_tool.Unavailable` says why.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import shutil
@@ -15,14 +14,11 @@ import tomllib
 from pathlib import Path
 
 from tests.support.clients.link import Driver
-from tests.support.command import run_command
-from tests.support.java.launcher import CACHE, HERE, fetch, require
-from tests.support.missing_tool import Unavailable
+from tests.support.java.launcher import CACHE, HERE, fetch, fetch_by, making, require
+from tests.support.missing_tool import once
 from tests.support.paths import ROOT
 
 PYSPARK = "4.2.0"
-#: Seconds for several hundred megabytes of packages.
-INSTALL_TIMEOUT = 1_800
 LIBS = CACHE / "spark-kafka"
 FOLDER = ROOT / ".clients" / f"pyspark-{PYSPARK}-{sys.version_info[0]}.{sys.version_info[1]}"
 WORKER = "tests.system.spark.beside.worker"
@@ -36,24 +32,24 @@ def needed() -> list[str]:
     return [f"pyspark=={PYSPARK}", *others]
 
 
-@functools.cache
+@once
 def python() -> Path:
     """The Python that has all of it, and nothing else."""
     program = FOLDER / "bin" / "python"
     stamp = FOLDER / "needed.txt"
     wanted = "".join(f"{each}\n" for each in needed())
-    if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
-        shutil.rmtree(FOLDER, ignore_errors=True)
-        run_command(sys.executable, "-m", "venv", FOLDER, env=os.environ).checked()
-        install = (program, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        done = run_command(*install, *needed(), env=os.environ, seconds=INSTALL_TIMEOUT)
-        if done.code != 0:
-            raise Unavailable(f"pip could not fetch PySpark {PYSPARK}: {done.err[-300:]}")
-        stamp.write_text(wanted, encoding="utf-8")
+    with making(FOLDER):
+        if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
+            shutil.rmtree(FOLDER, ignore_errors=True)
+            make = (sys.executable, "-m", "venv", FOLDER)
+            fetch_by(*make, what="a virtual environment", env=os.environ)
+            install = (program, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+            fetch_by(*install, *needed(), what=f"PySpark {PYSPARK}", env=os.environ)
+            stamp.write_text(wanted, encoding="utf-8")
     return program
 
 
-@functools.cache
+@once
 def jars() -> list[Path]:
     """Of Spark's own source."""
     require("java", "mvn")

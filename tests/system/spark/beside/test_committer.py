@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rota.model.topic import TopicPartition
-from tests.support.command import run_command
 from tests.support.kafka import KafkaBroker, java
+from tests.support.process import run_command
 from tests.system.spark.beside import environment
 from tests.system.spark.test_committer import ROWS, Offsets, ends
 
