@@ -107,7 +107,7 @@ def test_the_command_is_killed_and_ended(
             assert set(told) == {"at", "seconds"} | counts
             until("all is told of", lambda: caught_up(out, cluster))
             running.send_signal(signal.SIGINT)
-            printed, said = running.communicate()
+            printed, said = running.communicate(timeout=PATIENCE)
             assert running.returncode == 130, said
             assert "Traceback" not in said
             page = out / "report.html"

@@ -39,7 +39,7 @@ def test_ctrl_c_ends_the_sampling_and_computes_what_there_is(tmp_path: Path) -> 
                 time.sleep(0.05)
             time.sleep(2)  # there is nothing to see of a round from outside
             process.send_signal(signal.SIGINT)
-            printed, said = process.communicate()
+            printed, said = process.communicate(timeout=600)
     assert process.returncode == 0, said
     told = json.loads(printed)
     assert told["polled"]["groups"] == ["billing"]
