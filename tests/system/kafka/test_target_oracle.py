@@ -59,8 +59,8 @@ def compare(strategy: str, *, equal: bool, first_seed: int, count: int) -> None:
 
 @pytest.mark.parametrize("equal", [True, False], ids=["equal", "mixed"])
 @pytest.mark.parametrize("strategy", ["uniform", "range"])
-def test_five_thousand_targets_as_kafka_computes_them(strategy: str, equal: bool) -> None:
-    compare(strategy, equal=equal, first_seed=0, count=5000)
+def test_a_thousand_targets_as_kafka_computes_them(strategy: str, equal: bool) -> None:
+    compare(strategy, equal=equal, first_seed=0, count=1000)
 
 
 def moves(moment: Moment, owners: IntArray) -> int:
@@ -94,11 +94,11 @@ def agreement(history: list[Moment], answer: str) -> Counter[str]:
 @pytest.mark.parametrize("equal", [True, False], ids=["equal", "mixed"])
 def test_a_coordinator_with_a_history_may_choose_other_partitions(equal: bool) -> None:
     """Its tables keep an order of insertion that no journal tells; docs/differences.md."""
-    histories = [list(moments(seed, Uniform(), equal=equal)) for seed in range(500)]
+    histories = [list(moments(seed, Uniform(), equal=equal)) for seed in range(250)]
     answers = ask(["\t".join(("uniform", *steps(history))) for history in histories])
     counted = sum(map(agreement, histories, answers), Counter[str]())
     print(dict(counted))
-    assert counted["targets"] == counted["loads"] == counted["moves"] > 2000
+    assert counted["targets"] == counted["loads"] == counted["moves"] > 1000
     assert counted["partitions"] > 0.96 * counted["targets"]
 
 
@@ -106,5 +106,5 @@ def test_a_coordinator_with_a_history_may_choose_other_partitions(equal: bool) -
 @pytest.mark.parametrize("equal", [True, False], ids=["equal", "mixed"])
 @pytest.mark.parametrize("strategy", ["uniform", "range"])
 def test_a_hundred_thousand_targets_as_kafka_computes_them(strategy: str, equal: bool) -> None:
-    for batch in range(10):
-        compare(strategy, equal=equal, first_seed=10_000 * (batch + 1), count=5000)
+    for batch in range(20):
+        compare(strategy, equal=equal, first_seed=10_000 * batch, count=5000)

@@ -75,7 +75,7 @@ def driver(script: str, *words: str) -> CommandResult:
 @pytest.mark.parametrize(
     ("when", "finished"),
     [
-        pytest.param("begun", 0, id="after the offset log"),
+        pytest.param("begun", 0, id="after the offset log", marks=pytest.mark.nightly),
         pytest.param("written", 0, id="after the sink", marks=pytest.mark.nightly),
         pytest.param("told", 1, id="before the commit"),
     ],
