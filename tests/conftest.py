@@ -43,6 +43,7 @@ GROUPS = (
     "spark/",
     "kafka/",
     "spark/beside/",
+    "spark/source/",
     "browser/",
     "consumer/",
     "process/test_demo.py",

@@ -1,14 +1,19 @@
-"""The same run over Spark Connect."""
+"""Over Spark Connect: the pipeline, the source and the committer."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import rota
 from rota.tables import EVIDENCE
 from tests.support.clients.link import Driver
+from tests.support.spark_query import fill
 from tests.system.spark.played import LOG, Ran, everything, recorded_segments
+from tests.system.spark.source.test_committer import ROWS, ends
 
 
 def test_a_connected_session_makes_the_same_tables(
@@ -33,3 +38,28 @@ def test_a_connected_session_makes_the_same_tables(
     for (row,) in (ours[EVIDENCE.name], theirs[EVIDENCE.name]):
         del row["samples"]
     assert ours == theirs
+
+
+@pytest.fixture
+def broker() -> Iterator[rota.Broker]:
+    with rota.Broker() as running:
+        yield running
+
+
+def test_the_source_reads_a_table_and_a_stream(
+    connected: Driver, broker: rota.Broker, tmp_path: Path
+) -> None:
+    fill(broker, 2, 3)
+    servers = broker.bootstrap_servers
+    assert connected.ask("read", servers=servers) == ["0-0", "0-1", "1-0", "1-1", "1-2"]
+    assert connected.ask("stream", servers=servers, checkpoint=str(tmp_path)) == [5, 4]
+
+
+def test_a_group_sees_what_a_query_has_finished(
+    connected: Driver, broker: rota.Broker, tmp_path: Path
+) -> None:
+    fill(broker, ROWS, ROWS)
+    folder = tmp_path / "checkpoint"
+    assert connected.ask("commit", servers=broker.bootstrap_servers, checkpoint=str(folder))
+    assert set(ends(folder).values()) == {ROWS}
+    assert broker.committed("told") == broker.committed("caught") == ends(folder)

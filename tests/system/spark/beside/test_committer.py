@@ -17,7 +17,7 @@ from rota.model.topic import TopicPartition
 from tests.support.kafka import KafkaBroker, java
 from tests.support.process import run_command
 from tests.system.spark.beside import environment
-from tests.system.spark.test_committer import ROWS, Offsets, ends
+from tests.system.spark.source.test_committer import ROWS, Offsets, ends
 
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 

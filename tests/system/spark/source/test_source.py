@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 import rota
 import rota.spark
 from rota import Broker
-from tests.support.clients.link import Driver
 from tests.support.paths import ROOT
 from tests.support.spark_query import commit, fill, p
 from tests.system.spark.played import code_generation
@@ -215,10 +214,3 @@ def test_what_the_pages_show_runs(
     assert shown in printed
     assert session.read.parquet(f"{tmp_path}/bills").count() == 2
     assert broker.committed("billing") == {p(0): 2}
-
-
-def test_the_same_over_spark_connect(connected: Driver, broker: Broker, tmp_path: Path) -> None:
-    fill(broker, 2, 3)
-    servers = broker.bootstrap_servers
-    assert connected.ask("read", servers=servers) == ["0-0", "0-1", "1-0", "1-1", "1-2"]
-    assert connected.ask("stream", servers=servers, checkpoint=str(tmp_path)) == [5, 4]

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import rota
 import rota.spark
-from tests.system.spark.held import Held
+from tests.system.spark.source.held import Held
 
 Given = dict[str, object]
 GO_ON: Given = {"failOnDataLoss": "false"}

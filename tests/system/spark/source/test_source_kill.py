@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 import rota
 from tests.support.paths import ROOT
-from tests.system.spark.held import PATIENCE, Held
-from tests.system.spark.killed_query import finish
+from tests.system.spark.source.held import PATIENCE, Held
+from tests.system.spark.source.killed_query import finish
 
 
 def killed(
@@ -23,7 +23,7 @@ def killed(
 ) -> None:
     """The query in a process until it kills itself, or is killed because it reads."""
     words = [servers, start, str(folder), when]
-    command = [sys.executable, "-m", "tests.system.spark.killed_query", *words]
+    command = [sys.executable, "-m", "tests.system.spark.source.killed_query", *words]
     said = folder / "said.txt"
     with said.open("w") as file:  # not a pipe: workers that outlive the driver would hold it open
         query = subprocess.Popen(

@@ -15,9 +15,8 @@ from pyspark.sql import SparkSession
 
 import rota
 import rota.spark
-from tests.support.clients.link import Driver
 from tests.support.process import CommandResult, run_python
-from tests.system.spark.test_committer import ends, fill, query, reading, rows
+from tests.system.spark.source.test_committer import ends, fill, query, reading, rows
 
 CLASSIC = """
     import os, signal, sys, time
@@ -111,12 +110,3 @@ def test_a_driver_that_ends_without_a_word_commits_the_last_batch(
     assert done.code == 0, done.err[-3000:]
     assert set(ends(tmp_path).values()) == {9}
     assert broker.committed("billing") == ends(tmp_path)
-
-
-def test_over_spark_connect_a_group_sees_the_same(
-    connected: Driver, broker: rota.Broker, tmp_path: Path
-) -> None:
-    folder = tmp_path / "checkpoint"
-    assert connected.ask("commit", servers=broker.bootstrap_servers, checkpoint=str(folder))
-    assert set(ends(folder).values()) == {9}
-    assert broker.committed("told") == broker.committed("caught") == ends(folder)
