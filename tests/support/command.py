@@ -8,9 +8,10 @@ Other processes are in :mod:`tests.support.process`.
 from __future__ import annotations
 
 import io
+import logging
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 import pytest
 
@@ -18,6 +19,8 @@ from rota.cli.main import main
 from tests.support.process import PATIENCE, CommandResult, run_command, text_of
 
 ROTA = (sys.executable, "-m", "rota")
+#: Loggers that commands direct to their own output, for as long as the process runs.
+LOGGERS = ("rota", "rota.client", "rota.consumer")
 
 
 class RotaCommand:
@@ -67,3 +70,15 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Restore the loggers that a command in this process has changed."""
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    before = [(list(each.handlers), each.propagate, each.level) for each in loggers]
+    result = yield
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)
+    return result
