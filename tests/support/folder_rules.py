@@ -133,7 +133,7 @@ class FolderRules:
         self._threads = set(threading.enumerate())
         yield from self._watch(item)
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
         """Watch a test."""
         yield from self._watch(item)
@@ -142,10 +142,17 @@ class FolderRules:
         self._now, self._broken = self._rules.get(folder_of(item.path) or "", {}), []
         try:
             yield
+        except Exception as error:
+            if self._broken:  # the cause of the error: it is the one to tell
+                self._fail(error)
+            raise
         finally:
             self._now = {}
         if self._broken:
-            pytest.fail("; ".join(dict.fromkeys(self._broken)))
+            self._fail()
+
+    def _fail(self, error: Exception | None = None) -> None:
+        raise pytest.fail.Exception("; ".join(dict.fromkeys(self._broken))) from error
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(
@@ -193,8 +200,11 @@ def rules_of_pure() -> dict[str, Rule]:
     def no_process(event: str, _: tuple[Any, ...]) -> str:
         return f"tests/pure starts no process: move this test to tests/system ({event})"
 
-    def no_io(event: str, _: tuple[Any, ...]) -> str:
-        return f"tests/pure does no IO: move this test to tests/local ({event})"
+    def no_thread(event: str, _: tuple[Any, ...]) -> str:
+        return f"tests/pure starts no thread: move this test to tests/local ({event})"
+
+    def no_network(event: str, _: tuple[Any, ...]) -> str:
+        return f"tests/pure uses no network: move this test to tests/local ({event})"
 
     def no_change(event: str, arguments: tuple[Any, ...]) -> str | None:
         for path in changed_paths(event, arguments):
@@ -204,7 +214,8 @@ def rules_of_pure() -> dict[str, Rule]:
 
     return {
         **dict.fromkeys(PROCESS, no_process),
-        **dict.fromkeys((*THREAD, *ADDRESS, *LOOKUP), no_io),
+        **dict.fromkeys(THREAD, no_thread),
+        **dict.fromkeys((*ADDRESS, *LOOKUP), no_network),
         **dict.fromkeys(("open", *CHANGE, *CHANGE_TWO), no_change),
     }
 
