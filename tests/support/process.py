@@ -58,7 +58,8 @@ class CommandResult(NamedTuple):
 def environment(**changes: str) -> dict[str, str]:
     """The environment of a process that imports ``rota`` and ``tests`` of this checkout."""
     path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
-    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **changes}
+    own = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "PYTEST_ADDOPTS": ""}
+    return {**os.environ, **own, **changes}
 
 
 def run_command(

@@ -215,7 +215,7 @@ def test_each_folder_refuses_what_it_does_not_allow(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.folder_rules", "-rA", "-q"]
     command += ["-p", "no:cacheprovider", "--import-mode=importlib", "--rootdir", str(tmp_path)]
     command.append("--continue-on-collection-errors")
-    env = environment(COLUMNS="400", PYTEST_ADDOPTS="", TMPDIR=str(temporary))
+    env = environment(COLUMNS="400", TMPDIR=str(temporary))
     done = run_command(*command, tmp_path / "tests", env=env, folder=tmp_path)
     failed = [line for line in done.lines if line.startswith(("FAILED ", "ERROR "))]
     assert len(failed) == len(REFUSED), done.out

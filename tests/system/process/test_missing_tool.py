@@ -56,7 +56,7 @@ def outcomes(done: CommandResult, kind: str) -> list[str]:
 
 
 def test_a_missing_tool_skips_a_test(tmp_path: Path) -> None:
-    done = run_tests(tmp_path, environment(**{REQUIRED: "", "PYTEST_ADDOPTS": ""}))
+    done = run_tests(tmp_path, environment(**{REQUIRED: ""}))
     lines = [18, 19, 22, 23]  # of the tests themselves
     assert outcomes(done, "SKIPPED") == [
         *(f"SKIPPED [1] test_it.py:{line}: no java on the path" for line in lines),
@@ -70,7 +70,7 @@ def test_a_missing_tool_skips_a_test(tmp_path: Path) -> None:
 
 
 def test_a_required_tool_that_is_missing_fails_a_test(tmp_path: Path) -> None:
-    done = run_tests(tmp_path, environment(**{REQUIRED: "1", "PYTEST_ADDOPTS": ""}))
+    done = run_tests(tmp_path, environment(**{REQUIRED: "1"}))
     java = "ROTA_REQUIRE_TOOLS is set, and no java on the path"
     assert outcomes(done, "FAILED") == [
         f"FAILED test_it.py::test_asks_a_thread - Failed: {java}",
