@@ -3,6 +3,8 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Python and pytest keep what they compile: each of some hundred processes would do it anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup run test quick local check rest lint bench docs screenshots dist nightly clean
 
