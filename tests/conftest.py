@@ -100,7 +100,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if isinstance(report, pytest.TestReport)
     ]
     for report in reports:
-        for name, value in report.user_properties if report.when == "call" else ():
+        for name, value in report.user_properties if report.when == "teardown" else ():
             if name == "repeated":
                 terminalreporter.write_line(f"REPEATED {report.nodeid}: {value}")
     started = float(os.environ.get("ROTA_TEST_STARTED", "inf"))

@@ -40,3 +40,15 @@ def beside(
     asked = Beside(driver, shop.servers, tmp_path_factory.mktemp("checkpoints"))
     yield asked
     asked.close()
+
+
+@pytest.fixture(autouse=True)
+def told_repeats(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Say at the end of the run what a test had to ask again."""
+    asked: Beside | None = None
+    if "beside" in request.fixturenames:
+        asked = request.getfixturevalue("beside")
+        asked.repeated.clear()
+    yield
+    if asked is not None and asked.repeated:
+        request.node.user_properties.append(("repeated", "; ".join(asked.repeated)))

@@ -28,6 +28,11 @@ BRISK = {
     "fetchOffset.retryIntervalMs": "10",
 }
 """Options of every query here: what goes wrong is to be said soon."""
+TOO_SLOW = "Python worker failed to connect back"
+"""Spark gives the Python of a stream ten seconds to start, whatever else the machine does. Nothing
+of the stream has happened then, and no setting changes that limit."""
+ONE_QUERY = ("read", "tasks", "stream", "once")
+"""What may be asked again after that: it starts a query and waits for its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +97,21 @@ class Beside:
         self._servers = servers
         self._folder = folder
         self._pool = ThreadPoolExecutor(2)
+        self.repeated: list[str] = []
+        """What was asked again, and why."""
 
     def ask(self, op: str, source: str, options: Options, **more: Any) -> Any:
         """One of them."""
         given = spelled({"kafka.bootstrap.servers": self._servers, **BRISK, **options})
         # None takes an option away
         given = {key: value for key, value in given.items() if value != "null"}
+        for _ in range(3):
+            try:
+                return self._driver.ask(op, source=source, options=given, **more)
+            except Refused as refused:
+                if op not in ONE_QUERY or TOO_SLOW not in str(refused):
+                    raise
+                self.repeated.append(f"{op} by {source}: {TOO_SLOW}")
         return self._driver.ask(op, source=source, options=given, **more)
 
     def outcome(self, op: str, source: str, options: Options, **more: Any) -> Outcome:

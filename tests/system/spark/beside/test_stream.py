@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.clients.link import Driver, Refused
 from tests.system.spark.beside.case import COMMITTED, EARLIEST, LATEST, LOSE, after, at, timed
 from tests.system.spark.beside.shop import Shop
-from tests.system.spark.beside.stage import Beside, Options
+from tests.system.spark.beside.stage import ROTAS, TOO_SLOW, Beside, Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,3 +202,25 @@ def test_all_at_once(beside: Beside) -> None:
     twins = beside.twins({**options, "maxOffsetsPerTrigger": "5"})
     seen = twins.run("once")
     assert (seen.count, seen.offsets) == (55, {0: SKEWED})
+
+
+class LateDriver(Driver):
+    """Says what Spark says while its Python starts too slowly."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def ask(self, op: str, **fields: Any) -> Any:
+        self.left -= 1
+        if self.left >= 0:
+            raise Refused(f"[STREAM_FAILED] terminated with exception: {TOO_SLOW}.")
+        return op
+
+
+def test_a_python_that_starts_too_late_is_asked_again_and_told(tmp_path: Path) -> None:
+    asked = Beside(LateDriver(2), "127.0.0.1:1", tmp_path)
+    assert asked.ask("stream", ROTAS, {}) == "stream"
+    assert asked.repeated == [f"stream by rota: {TOO_SLOW}"] * 2
+    for times, op in ((4, "stream"), (1, "drain")):
+        with pytest.raises(Refused, match=TOO_SLOW):
+            Beside(LateDriver(times), "127.0.0.1:1", tmp_path).ask(op, ROTAS, {})
