@@ -6,6 +6,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,14 @@ GROUPS = (
     "process/test_demo.py",
     "crash/test_kill.py",
 )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Under ``make test``, do not import the files of tests/system that have no quick test."""
+    if "not check" not in config.option.markexpr or not collection_path.match("test_*.py"):
+        return None
+    system = collection_path.is_relative_to(Path(__file__).parent / "system")
+    return True if system and "mark.quick" not in collection_path.read_text("utf-8") else None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

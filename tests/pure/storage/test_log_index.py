@@ -10,6 +10,7 @@ from rota.formats.batch import decode, read_header, records
 from rota.model.config import TopicConfig
 from rota.storage.log import Log
 from rota.storage.lookup import NEAR
+from tests.support.examples import first
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.partition_log import NOW, Told, batches, create, log_files, reopen, sent
 
@@ -63,7 +64,7 @@ DAMAGES: dict[str, Callable[[bytes, int], bytes | None]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
-@pytest.mark.parametrize("row", [0, 1, 2])
+@pytest.mark.parametrize("row", first(1, [0, 1, 2]))
 @pytest.mark.parametrize("clean", [True, False])
 def test_look_ups_are_right_whatever_is_in_an_index(
     damage: str, kind: str, row: int, clean: bool
