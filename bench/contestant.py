@@ -109,7 +109,7 @@ def kafka(folder: Path) -> Iterator[Contestant]:
 
 @contextlib.contextmanager
 def both(bench: Run) -> Iterator[list[Contestant]]:
-    """Rota, and Kafka where it can run; where not, that is said once, loudly."""
+    """Rota and, where it can run, Kafka; prints once why Kafka cannot run."""
     with contextlib.ExitStack() as stack:
         found = [stack.enter_context(rota(bench.folder / "rota"))]
         try:

@@ -68,7 +68,7 @@ def records() -> Sequence[Record]:
 
 
 def segment(size: int, codec: Codec) -> bytes:
-    """All records, so many to the batch."""
+    """All records, in batches of `size` records."""
     each = iter(records())
     pieces = iter(lambda: list(itertools.islice(each, size)), [])
     return b"".join(batch.encode(piece, codec=codec) for piece in pieces)

@@ -65,7 +65,7 @@ class Run:
         print(text, file=sys.stderr, flush=True)
 
     def peer(self, name: str) -> Peer | None:
-        """The peer, if it can run here; if not, it is said once, loudly."""
+        """The peer; None if it cannot run here, which is printed once."""
         if name in self.missing:
             return None
         try:

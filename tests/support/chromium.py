@@ -56,7 +56,7 @@ class Chromium:
 
     program: Path
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What it needs beside the environment that there is."""
+    """Environment variables that it needs in addition."""
 
     @contextmanager
     def started(self) -> Iterator[Browser]:

@@ -12,7 +12,7 @@ outlives a loss of power. ``sync`` brings the second up to the first.
                             order, torn at any byte, with zeros where bytes are missing
     disk.stop_at(n)         the n-th change from now on is done in part, or not at all, and raises
                             Stopped; so does all that follows. Then take kill() or crash()
-    disk.room(n)            so many bytes more may be written, then the disk is full
+    disk.room(n)            the disk is full after n more bytes
     disk.refuse("read", "*.index")      an I/O error for the next read of such a file
     disk.refuse("append", "*", partly=7)    a short write: seven bytes, then an I/O error
     disk.flip(path, bit)
@@ -173,10 +173,10 @@ class FaultyDisk:
         partly: int = 0,
         code: int = errno.EIO,
     ) -> None:
-        """An operation on paths of this pattern fails, after so many that do not.
+        """Let an operation on paths of this pattern fail, after `skip` that do not.
 
         :param operation: a method's name
-        :param partly: an append writes so many bytes first
+        :param partly: bytes that an append writes before it fails
         """
         self._refusals.append(Refusal(operation, path, times, skip, partly, code))
 

@@ -143,7 +143,7 @@ class Beside:
         return Twins(self, options, places)
 
     def stream(self, options: Options) -> Outcome:
-        """A stream over what is there, which must give the same with both."""
+        """A stream over the records that exist now; asserts that both sources give the same."""
         return self.twins(options).run()
 
     def close(self) -> None:
