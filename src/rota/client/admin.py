@@ -16,6 +16,7 @@ from rota.client.group import MOST, code_of, from_wire, to_wire
 from rota.client.metadata import Metadata, Node
 from rota.client.offset import list_offsets
 from rota.client.overview import CLASSIC, DEAD, Overview, Standing
+from rota.client.race import run_all
 from rota.client.reason import check, refused
 from rota.errors import (
     Code,
@@ -243,9 +244,8 @@ class Admin:
             sorted({each.topic for each in wanted}), deadline=self._deadline
         )
         there = [each for each in wanted if metadata.leader(each) is not None]
-        starts, ends = await asyncio.gather(
-            self._listed_offsets(dict.fromkeys(there, EARLIEST)),
-            self._listed_offsets(dict.fromkeys(there, LATEST)),
+        starts, ends = await run_all(
+            self._listed_offsets(dict.fromkeys(there, which)) for which in (EARLIEST, LATEST)
         )
         return (
             {place: found[0] for place, found in starts.items() if found is not None},
@@ -406,9 +406,4 @@ class Admin:
             async with self._room:
                 return await ask(one)
 
-        tasks = [asyncio.ensure_future(in_turn(one)) for one in about]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:  # after an error the others are of no more use
-                task.cancel()
+        return await run_all(in_turn(one) for one in about)

@@ -1,4 +1,4 @@
-"""Several ways to the same end, the next begun when the last one is slow or has failed.
+"""Work that runs at the same time: until the first has succeeded, or until all have.
 
 One address that swallows every packet must not cost the time that all the others would need.
 """
@@ -6,7 +6,7 @@ One address that swallows every packet must not cost the time that all the other
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -63,6 +63,21 @@ async def first(
             if won is not None and discard is not None:
                 discard(won.result())
             raise
+
+
+async def run_all(works: Iterable[Awaitable[T]]) -> list[T]:
+    """Runs all at the same time, and gives their results in the same order.
+
+    When one fails, or this is cancelled, the others are cancelled. All have ended when this
+    returns or raises: none goes on to use a client that its owner has closed.
+    """
+    tasks = [asyncio.ensure_future(each) for each in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _run(way: Callable[[], Awaitable[T]]) -> T:

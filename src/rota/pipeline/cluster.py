@@ -17,6 +17,7 @@ from rota.client import fetch, missing, setting
 from rota.client.cluster import Client
 from rota.client.metadata import Topic
 from rota.client.offset import EARLIEST, LATEST, list_offsets
+from rota.client.race import run_all
 from rota.client.refusal import refusal
 from rota.errors import AuthorizationFailed, Code, Refused, RotaError, Unreachable
 from rota.model.client import ReadConfig
@@ -162,8 +163,8 @@ async def _look(client: Client, cluster: Cluster) -> Live:
     metadata = await client.refresh((JOURNAL,), deadline=client.deadline(cluster.timeout))
     topic = metadata.topics.get(JOURNAL)
     partitions = _partitions(topic)
-    begins, ends = await asyncio.gather(
-        *(_bounds(client, partitions, which, cluster.timeout) for which in (EARLIEST, LATEST))
+    begins, ends = await run_all(
+        _bounds(client, partitions, which, cluster.timeout) for which in (EARLIEST, LATEST)
     )
     at = time.time_ns() // 1_000_000
     size = None
@@ -227,7 +228,7 @@ async def _size(client: Client, topic: Topic, timeout: float) -> int | None:
         return _bytes(answer)
 
     try:
-        sizes = await asyncio.gather(*(of(node, numbers) for node, numbers in led.items()))
+        sizes = await run_all(of(node, numbers) for node, numbers in led.items())
     except RotaError:  # it is good to know, and no more
         return None
     return sum(sizes)

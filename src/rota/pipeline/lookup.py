@@ -28,6 +28,7 @@ from pyspark.sql import functions as fn
 
 from rota.client.cluster import Client
 from rota.client.offset import EARLIEST, LATEST, ListedOffset, list_offsets
+from rota.client.race import run_all
 from rota.errors import Code, Refused, RotaError
 from rota.model.topic import TopicPartition
 from rota.pipeline.cluster import Cluster, asked
@@ -237,7 +238,7 @@ class _Lookup:
             for items in (list(each.items()) for each in rounds)
             for begin in range(0, len(items), TOGETHER)
         ]
-        answers = await asyncio.gather(*(self._ask(lot) for lot in lots))
+        answers = await run_all(self._ask(lot) for lot in lots)
         found: dict[TopicPartition, list[ListedOffset | None]] = {}
         broken: set[TopicPartition] = set()
         for lot, answer in zip(lots, answers, strict=True):

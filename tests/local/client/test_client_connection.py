@@ -771,6 +771,44 @@ def test_what_was_won_is_not_lost_when_the_race_is_cancelled() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("cancelled", [False, True], ids=["one fails", "all are cancelled"])
+def test_works_that_run_together_have_all_ended_when_one_fails(cancelled: bool) -> None:
+    ended = []
+
+    async def slow(name: str) -> str:
+        try:
+            await asyncio.Event().wait()
+            return name
+        finally:
+            await asyncio.sleep(0)  # to end takes a turn of the loop
+            ended.append(name)
+
+    async def fails() -> str:
+        await asyncio.sleep(0)
+        raise Unreachable("a")
+
+    async def main() -> None:
+        works = [slow("b"), slow("c")] if cancelled else [slow("b"), fails(), slow("c")]
+        running = asyncio.ensure_future(race.run_all(works))
+        if cancelled:
+            await asyncio.sleep(0.01)
+            running.cancel()
+        with pytest.raises(asyncio.CancelledError if cancelled else Unreachable):
+            await running
+        assert sorted(ended) == ["b", "c"]
+
+    run(main())
+
+
+def test_works_that_run_together_give_results_in_order() -> None:
+    async def result(turns: int) -> int:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return turns
+
+    assert run(race.run_all([result(3), result(1), result(2)])) == [3, 1, 2]
+
+
 def test_an_error_of_another_kind_ends_a_race() -> None:
     async def main() -> None:
         async def way() -> int:
