@@ -36,6 +36,8 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+#: What ``make test`` selects, and what ``make check`` adds to it.
+TEST, REST = "not check and not nightly", "check and not nightly"
 #: Seconds after which a run says which tests took the time.
 LONG_RUN = 600
 #: Groups of tests/system that run in one worker each, the longest first: folders that share a
@@ -53,11 +55,20 @@ GROUPS = (
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Under ``make test``, do not import the files of tests/system that have no quick test."""
-    if "not check" not in config.option.markexpr or not collection_path.match("test_*.py"):
+    """Do not import files that have no test for this run: it takes seconds in each worker.
+
+    Under ``make test`` those of tests/system without a quick test, under the rest of ``make check``
+    those of tests/pure and tests/local without a test that is left to it.
+    """
+    if not collection_path.match("test_*.py"):
         return None
+    text = collection_path.read_text("utf-8")
     system = collection_path.is_relative_to(Path(__file__).parent / "system")
-    return True if system and "mark.quick" not in collection_path.read_text("utf-8") else None
+    if config.option.markexpr == TEST and system and "mark.quick" not in text:
+        return True
+    if config.option.markexpr == REST and not system:
+        return None if "mark.check" in text or "tests.support.examples" in text else True
+    return None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

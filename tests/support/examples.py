@@ -1,7 +1,8 @@
-"""How much of a long test runs under ``make test``; all of it runs under ``make check``."""
+"""How much of a long test runs under ``make test``, ``make check`` and ``make nightly``."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -13,10 +14,17 @@ Test = TypeVar("Test", bound=Callable[..., None])
 SETTINGS = "_hypothesis_internal_use_settings"
 
 
-def examples(quick: int = 25) -> Callable[[Test], Test]:
-    """Runs a Hypothesis test twice: ``[quick]`` with few examples, ``[full]`` with all of its own.
+#: Whether this is a run of ``make nightly``.
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+#: ``make check`` runs one in so many of a test's examples.
+CHECKED = 3
 
-    ``make test`` runs ``[quick]`` only. Goes above ``@given`` and ``@settings``.
+
+def examples(quick: int = 25) -> Callable[[Test], Test]:
+    """Runs a Hypothesis test twice: ``[quick]`` with few examples, ``[full]`` with more.
+
+    ``make test`` runs ``[quick]`` only. ``make check`` adds ``[full]`` with a third of the test's
+    own ``max_examples``, ``make nightly`` with all. Goes above ``@given`` and ``@settings``.
     """
     sizes = pytest.mark.parametrize(
         "max_examples",
@@ -29,15 +37,18 @@ def examples(quick: int = 25) -> Callable[[Test], Test]:
     return lambda test: pytest.mark.usefixtures("max_examples")(sizes(test))
 
 
+def checked(own: int) -> int:
+    """How many of a test's own examples run now, under ``make check`` or ``make nightly``."""
+    return own if NIGHTLY else max(1, own // CHECKED)
+
+
 @pytest.fixture
-def max_examples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int | None:
-    """Limits the Hypothesis examples of the test that runs now; None leaves its own settings."""
-    most: int | None = request.param
-    if most is not None:
-        own: settings = getattr(request.function, SETTINGS)
-        limited = settings(parent=own, max_examples=min(most, own.max_examples))
-        monkeypatch.setattr(request.function, SETTINGS, limited)
-    return most
+def max_examples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits the Hypothesis examples of the test that runs now; None: as :func:`checked` says."""
+    quick: int | None = request.param
+    own: settings = getattr(request.function, SETTINGS)
+    most = checked(own.max_examples) if quick is None else min(quick, own.max_examples)
+    monkeypatch.setattr(request.function, SETTINGS, settings(parent=own, max_examples=most))
 
 
 def first(quick: int, values: Iterable[Any]) -> list[Any]:

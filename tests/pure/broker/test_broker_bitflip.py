@@ -29,8 +29,8 @@ from tests.support.requests import START, values
 
 ENDS = {"stopped": stopped, "killed": killed}
 every_end = pytest.mark.parametrize("end", ENDS)
-FEW, MANY = 3, 80
-"""Places in a file of a run in CI; at night all bits of small files, so many times more else."""
+FEW, MANY = 2, 120
+"""``make check`` tries FEW bits and cuts of each file; ``make nightly`` MANY times as many bits."""
 
 UNNOTICED = {
     ".index": "an entry that no look-up needed, or that the recovery made anew; what an entry says "
@@ -152,7 +152,7 @@ def is_loss_of_power(folder: PromisedFolder, path: str, data: bytes) -> bool:
 
 
 @every_end
-@pytest.mark.parametrize("most", [1, pytest.param(4, marks=pytest.mark.check)])
+@pytest.mark.parametrize("most", [1, pytest.param(FEW, marks=pytest.mark.check)])
 def test_a_file_that_is_missing_or_cut_or_ends_in_zeros(end: str, most: int) -> None:
     break_everywhere(end, most, seed=1)
 

@@ -26,6 +26,7 @@ from rota.formats.batch import Record
 from rota.model.client import ReadConfig
 from rota.model.offset import OffsetAndMetadata
 from rota.model.topic import TopicPartition
+from tests.support.examples import checked
 
 NAMES = tuple(TopicPartition("orders", number) for number in range(4))
 LIMIT = 160
@@ -37,6 +38,7 @@ REFUSALS = (
     Code.OFFSET_NOT_AVAILABLE,
     Code.UNKNOWN,
 )
+
 names = st.sampled_from(NAMES)
 
 
@@ -383,8 +385,10 @@ TestReading.settings = settings(stateful_step_count=80, max_examples=25)
 
 
 class LongReading(Reading):
-    """The same with all examples."""
+    """The same with more examples."""
 
 
 TestLongReading = pytest.mark.check(LongReading.TestCase)
-TestLongReading.settings = settings(stateful_step_count=80)
+TestLongReading.settings = settings(
+    stateful_step_count=80, max_examples=checked(settings().max_examples)
+)

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from rota.pipeline.session import session
 from tests.support.clients.link import Driver
+from tests.support.examples import NIGHTLY
 from tests.support.paths import ROOT
 from tests.system.spark.played import Ran, code_generation, recorded_segments, run_recorded
 
@@ -27,7 +28,7 @@ def small_queries() -> Iterator[None]:
 
     ``make nightly`` runs all of them with Spark's own defaults.
     """
-    if os.environ.get("HYPOTHESIS_PROFILE") == "nightly":
+    if NIGHTLY:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
