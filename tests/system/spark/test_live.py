@@ -109,6 +109,7 @@ def test_tasks_load_no_broker(spark: SparkSession, cluster: Cluster) -> None:
     assert not {name for name in names if name.startswith(("rota.broker", "rota.consumer"))}
 
 
+@pytest.mark.nightly
 def test_some_of_the_demo_over_the_wire(spark: SparkSession, tmp_path: Path) -> None:
     plans = [plan for plan in PLANS if plan.group in {"fraud-scoring", "coupon-limits"}]
     day = write_day(tmp_path / "day", plans=plans)
