@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from rota.errors import Code
 from rota.wire.api import Api
 from rota.wire.message import (
     ApiVersionsResponse,
@@ -73,6 +74,11 @@ class Cluster:
         self._sockets = {node: socket.create_server(("127.0.0.1", 0)) for node in (1, 2)}
         self.asked: list[tuple[int, Message]] = []
         """Brokers, and Fetches to them."""
+        self.offset_errors: dict[int, Code] = {}
+        """What ListOffsets is answered with, by the timestamp that it asks for."""
+        self.unanswered: set[int] = set()
+        """Timestamps for which ListOffsets has no answer until the end."""
+        self._ended = threading.Event()
         self._listeners = {
             node: threading.Thread(target=self._listen, args=(node,)) for node in self._sockets
         }
@@ -94,6 +100,7 @@ class Cluster:
 
     def end(self) -> None:
         """Close everything, and wait for all threads."""
+        self._ended.set()
         self.close()
         for taken, thread in self._connections:
             with suppress(OSError):
@@ -162,11 +169,15 @@ class Cluster:
             topics=[topic(error_code=0, name="t", topic_id=TOPIC_ID, partitions=[part])],
         )
 
-    def _offsets(self, request: Message) -> Message:
+    def _offsets(self, request: Message) -> Message | None:
         topic = ListOffsetsResponse.ListOffsetsTopicResponse
         which = request.topics[0].partitions[0].timestamp
+        if which in self.unanswered:
+            self._ended.wait()
+            return None
+        code = self.offset_errors.get(which, Code.NONE)
         part = ListOffsetsResponse.ListOffsetsPartitionResponse(
-            partition_index=0, error_code=0, offset=self._extent[which], leader_epoch=0
+            partition_index=0, error_code=code, offset=self._extent[which], leader_epoch=0
         )
         return ListOffsetsResponse(topics=[topic(name="t", partitions=[part])])
 

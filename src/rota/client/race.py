@@ -1,4 +1,4 @@
-"""Work that runs at the same time: until the first has succeeded, or until all have.
+"""Awaitables that run at the same time: :func:`first` of them to succeed, or :func:`run_all`.
 
 One address that swallows every packet must not cost the time that all the others would need.
 """
@@ -65,19 +65,27 @@ async def first(
             raise
 
 
-async def run_all(works: Iterable[Awaitable[T]]) -> list[T]:
-    """Runs all at the same time, and gives their results in the same order.
+async def run_all(awaitables: Iterable[Awaitable[T]]) -> list[T]:
+    """Runs them at the same time, and gives their results in the same order.
 
-    When one fails, or this is cancelled, the others are cancelled. All have ended when this
+    When one fails, or this is cancelled, the others are cancelled, once. All have ended when this
     returns or raises: none goes on to use a client that its owner has closed.
+
+    :raises Exception: the first error, in the order of the awaitables
     """
-    tasks = [asyncio.ensure_future(each) for each in works]
+    tasks = [asyncio.ensure_future(each) for each in awaitables]
+    if not tasks:
+        return []
     try:
-        return await asyncio.gather(*tasks)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()  # raises its error
+    return [task.result() for task in tasks]
 
 
 async def _run(way: Callable[[], Awaitable[T]]) -> T:

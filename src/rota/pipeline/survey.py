@@ -21,6 +21,7 @@ from rota.client.coordinator import name_of
 from rota.client.group import MOST, from_wire, to_wire
 from rota.client.metadata import Node
 from rota.client.overview import CLASSIC
+from rota.client.race import run_all
 from rota.errors import AuthorizationFailed, Code, GroupError, Refused, RotaError, Unreachable
 from rota.model.offset import OffsetAndMetadata
 from rota.model.reply import DescribedGroup, DescribeGroupsReply, FetchOffsetsReply
@@ -282,9 +283,7 @@ class Surveyor:
             async with self._room:
                 await ask(one)
 
-        async with asyncio.TaskGroup() as tasks:
-            for one in about:
-                tasks.create_task(in_turn(one))
+        await run_all(in_turn(one) for one in about)
 
 
 def _refuse(told: _Told, group: str, code: int) -> None:

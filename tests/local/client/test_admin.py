@@ -10,8 +10,10 @@ import pytest
 
 import rota
 from rota.client.admin import Admin, Listing
+from rota.client.offset import EARLIEST, LATEST
 from rota.client.overview import Overview
-from rota.errors import Unreachable
+from rota.errors import AuthorizationFailed, Code, Unreachable
+from rota.model.topic import TopicPartition
 from rota.wire.api import Api
 from rota.wire.message import (
     ApiVersionsResponse,
@@ -22,6 +24,7 @@ from rota.wire.message import (
 )
 from tests.support.client import address, client, run, server
 from tests.support.live_group import WAITING, Seat, commit, seat
+from tests.support.scripted_cluster import cluster
 
 VERSIONS = {Api.API_VERSIONS: 3, Api.METADATA: 12}
 
@@ -108,3 +111,15 @@ def test_no_broker_answers() -> None:
         silent = gone.bootstrap_servers
     with pytest.raises(Unreachable, match=silent):
         run(looked([silent]))
+
+
+def test_the_request_for_ends_is_cancelled_when_that_for_starts_is_refused() -> None:
+    async def bounds(servers: str) -> None:
+        async with client(servers) as made:
+            with pytest.raises(AuthorizationFailed, match="read topic 't'"):
+                await Admin(made, 30.0).bounds([TopicPartition("t", 0)])
+
+    with cluster(lambda node, request, count: None) as scripted:
+        scripted.offset_errors[EARLIEST] = Code.TOPIC_AUTHORIZATION_FAILED
+        scripted.unanswered.add(LATEST)
+        run(bounds(scripted.servers))

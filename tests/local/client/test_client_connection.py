@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -772,41 +772,47 @@ def test_what_was_won_is_not_lost_when_the_race_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["one fails", "all are cancelled"])
-def test_works_that_run_together_have_all_ended_when_one_fails(cancelled: bool) -> None:
+def test_awaitables_that_run_together_have_all_ended_when_one_fails(cancelled: bool) -> None:
+    """Each is cancelled once, and has the time that it needs to end."""
     ended = []
 
-    async def slow(name: str) -> str:
+    async def slow(name: str, turns: int) -> None:
         try:
             await asyncio.Event().wait()
-            return name
         finally:
-            await asyncio.sleep(0)  # to end takes a turn of the loop
+            for _ in range(turns):
+                await asyncio.sleep(0)
             ended.append(name)
 
-    async def fails() -> str:
+    async def fails(name: str) -> None:
         await asyncio.sleep(0)
-        raise Unreachable("a")
+        raise Unreachable(name)
 
     async def main() -> None:
-        works = [slow("b"), slow("c")] if cancelled else [slow("b"), fails(), slow("c")]
-        running = asyncio.ensure_future(race.run_all(works))
+        together = [slow("b", 1), slow("c", 5)]
+        if not cancelled:
+            together[1:1] = [fails("first"), fails("second")]
+        running = asyncio.ensure_future(race.run_all(together))
         if cancelled:
             await asyncio.sleep(0.01)
             running.cancel()
-        with pytest.raises(asyncio.CancelledError if cancelled else Unreachable):
+        expected = (asyncio.CancelledError, None) if cancelled else (Unreachable, "first")
+        with pytest.raises(expected[0], match=expected[1]):
             await running
-        assert sorted(ended) == ["b", "c"]
+        assert ended == ["b", "c"]
 
     run(main())
 
 
-def test_works_that_run_together_give_results_in_order() -> None:
+def test_awaitables_that_run_together_give_results_in_order() -> None:
     async def result(turns: int) -> int:
         for _ in range(turns):
             await asyncio.sleep(0)
         return turns
 
     assert run(race.run_all([result(3), result(1), result(2)])) == [3, 1, 2]
+    nothing: list[Coroutine[Any, Any, int]] = []
+    assert run(race.run_all(nothing)) == []
 
 
 def test_an_error_of_another_kind_ends_a_race() -> None:
