@@ -3,7 +3,7 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Python and pytest keep what they compile: each of some hundred processes would do it anew.
+# Keep compiled files: otherwise each of about a hundred processes compiles the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup run test quick local check rest lint bench docs screenshots dist nightly clean
@@ -27,10 +27,9 @@ run: $(READY)    ## the main job on a simulated day: `rota run --demo`, report a
 # A file's tests run in one worker, as do those that share a Kafka or a Spark (tests/conftest.py).
 # Many wait for brokers and use little of a core: three workers for two cores.
 PYTEST = $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
-STARTED := $(shell date +%s)
 
 test: $(READY)   ## lint, types, layers and the quick tests of everything: minutes
-	@ROTA_TEST_STARTED=$(STARTED) $(MAKE) --no-print-directory --jobs=2 --keep-going lint quick
+	@ROTA_TEST_STARTED=$$(date +%s) $(MAKE) --no-print-directory --jobs=2 --keep-going lint quick
 
 quick: $(READY)
 	@$(PYTEST) -n 3 -m 'not check and not nightly'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections import defaultdict
@@ -38,6 +39,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 #: What ``make test`` selects, and what ``make check`` adds to it.
 TEST, REST = "not check and not nightly", "check and not nightly"
+SYSTEM = Path(__file__).parent / "system"
+#: The module whose decorators mark tests as ``check``.
+EXAMPLES = "tests.support.examples"
 #: Seconds after which a run says which tests took the time.
 LONG_RUN = 600
 #: Groups of tests/system that run in one worker each, the longest first: folders that share a
@@ -57,18 +61,22 @@ GROUPS = (
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import files that have no test for this run: it takes seconds in each worker.
 
-    Under ``make test`` those of tests/system without a quick test, under the rest of ``make check``
-    those of tests/pure and tests/local without a test that is left to it.
+    ``make test`` ignores files of tests/system that have no ``quick`` test, ``make rest`` those of
+    tests/pure and tests/local that have no ``check`` test.
     """
     if not collection_path.match("test_*.py"):
         return None
-    text = collection_path.read_text("utf-8")
-    system = collection_path.is_relative_to(Path(__file__).parent / "system")
-    if config.option.markexpr == TEST and system and "mark.quick" not in text:
-        return True
-    if config.option.markexpr == REST and not system:
-        return None if "mark.check" in text or "tests.support.examples" in text else True
+    in_system = collection_path.is_relative_to(SYSTEM)
+    if config.option.markexpr == (TEST if in_system else REST):
+        return None if _may_have_other_tests(collection_path) else True
     return None
+
+
+def _may_have_other_tests(file: Path) -> bool:
+    """Whether a file of tests/system has quick tests, or one of the others has check tests."""
+    text = file.read_text("utf-8")
+    words = ("mark.quick",) if file.is_relative_to(SYSTEM) else ("mark.check", EXAMPLES)
+    return any(word in text for word in words)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -77,10 +85,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     for item in items:
         if not item.nodeid.startswith(("tests/pure/", "tests/local/", "tests/system/")):
             raise pytest.UsageError(f"{item.nodeid}: put it in tests/pure, local or system")
-        if item.nodeid.startswith("tests/system/") and item.get_closest_marker("quick") is None:
-            item.add_marker(pytest.mark.check)
+        other = "quick" if item.nodeid.startswith("tests/system/") else "check"
+        if item.get_closest_marker(other) is None:
+            if other == "quick":
+                item.add_marker(pytest.mark.check)
+        elif not _may_have_other_tests(item.path):  # see pytest_ignore_collect
+            raise pytest.UsageError(f"{item.nodeid}: write pytest.mark.{other} in its own file")
     yield  # pytest selects by these marks, and orders by fixtures
     items.sort(key=lambda item: _turn(group_of(item.nodeid)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def collected_garbage() -> Generator[None]:
+    """Let the last test of a worker fail for what was left open before it.
+
+    pytest collects garbage once more at its end, when a worker of xdist reports no more.
+    """
+    yield
+    gc.collect()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,7 +16,7 @@ SETTINGS = "_hypothesis_internal_use_settings"
 
 #: Whether this is a run of ``make nightly``.
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-#: ``make check`` runs one in so many of a test's examples.
+#: ``make check`` divides a test's own ``max_examples`` by this.
 CHECKED = 3
 
 
@@ -24,13 +24,14 @@ def examples(quick: int = 25) -> Callable[[Test], Test]:
     """Runs a Hypothesis test twice: ``[quick]`` with few examples, ``[full]`` with more.
 
     ``make test`` runs ``[quick]`` only. ``make check`` adds ``[full]`` with a third of the test's
-    own ``max_examples``, ``make nightly`` with all. Goes above ``@given`` and ``@settings``.
+    own ``max_examples``, but at least twice as many as ``[quick]``; ``make nightly`` adds it with
+    all. Goes above ``@given`` and ``@settings``.
     """
     sizes = pytest.mark.parametrize(
         "max_examples",
         [
-            pytest.param(quick, id="quick"),
-            pytest.param(None, id="full", marks=pytest.mark.check),
+            pytest.param((quick, quick), id="quick"),
+            pytest.param((2 * quick, None), id="full", marks=pytest.mark.check),
         ],
         indirect=True,
     )
@@ -38,17 +39,21 @@ def examples(quick: int = 25) -> Callable[[Test], Test]:
 
 
 def checked(own: int) -> int:
-    """How many of a test's own examples run now, under ``make check`` or ``make nightly``."""
-    return own if NIGHTLY else max(1, own // CHECKED)
+    """How many examples of a test's own ``max_examples`` this run takes for ``[full]``."""
+    return own if NIGHTLY else own // CHECKED
 
 
 @pytest.fixture
 def max_examples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits the Hypothesis examples of the test that runs now; None: as :func:`checked` says."""
-    quick: int | None = request.param
+    """Limits the Hypothesis examples of the test that runs now.
+
+    The parameter: the fewest and the most, if the test has as many of its own.
+    """
+    fewest, most = request.param
     own: settings = getattr(request.function, SETTINGS)
-    most = checked(own.max_examples) if quick is None else min(quick, own.max_examples)
-    monkeypatch.setattr(request.function, SETTINGS, settings(parent=own, max_examples=most))
+    wanted = max(fewest, checked(own.max_examples) if most is None else most)
+    limited = settings(parent=own, max_examples=min(wanted, own.max_examples))
+    monkeypatch.setattr(request.function, SETTINGS, limited)
 
 
 def first(quick: int, values: Iterable[Any]) -> list[Any]:

@@ -141,15 +141,26 @@ class RunningCommand:
         self._process.stdin.flush()
 
     def read_line(self, seconds: float = PATIENCE) -> str:
-        """The next line of its output; empty at its end. It is killed if no line comes in time."""
+        """The next line of its output; empty at its end.
+
+        :raises AssertionError: no line came in time, and it was killed
+        """
         assert self._process.stdout is not None
-        alarm = threading.Timer(seconds, self._process.kill)
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self._process.kill()
+
+        alarm = threading.Timer(seconds, give_up)
         alarm.start()
         try:
-            return text_of(self._process.stdout.readline())
+            line = text_of(self._process.stdout.readline())
         finally:
             alarm.cancel()
             alarm.join()
+        assert not late.is_set(), f"no line within {seconds} s, then {line!r}"
+        return line
 
     def close_output(self) -> None:
         """Read no more of its output, as ``head`` does."""

@@ -17,6 +17,8 @@ from tests.support.paths import ROOT
 
 News: TypeAlias = Callable[[dict[str, Any]], None]
 """Hears what happens to members, as it happens."""
+WARNINGS = "ignore,always::ResourceWarning"
+"""What Python logs in a driver: the deprecations of client libraries are no news here."""
 PATIENCE = 90
 """Longer than a driver's own, so that the driver's words are heard."""
 
@@ -35,7 +37,13 @@ class Driver:
         news: News | None = None,
         *,
         patience: float = PATIENCE,
+        closes: bool = False,
     ) -> None:
+        """Starts it.
+
+        :param closes: it must leave no socket or file open: :meth:`kill` finds a ResourceWarning
+        """
+        self._closes = closes
         self._news = news
         self._patience = patience
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in kill
@@ -45,7 +53,7 @@ class Driver:
             stdout=subprocess.PIPE,
             stderr=self._log,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"},
+            env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": WARNINGS},
             text=True,
         )
         self._numbers = itertools.count()
@@ -113,7 +121,9 @@ class Driver:
         assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.stdout.close()
+        said = self.said() if self._closes else ""
         self._log.close()
+        assert "ResourceWarning" not in said, said
 
 
 @dataclass(frozen=True, slots=True)

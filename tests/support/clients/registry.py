@@ -39,10 +39,10 @@ class Client:
     """The version of the command-line tools that come with it."""
 
 
-def python_driver(module: str, news: News | None = None) -> Driver:
+def python_driver(module: str, news: News | None = None, *, closes: bool = False) -> Driver:
     """A driver in the Python of these tests."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return Driver([sys.executable, "-m", module], path, news)
+    return Driver([sys.executable, "-m", module], path, news, closes=closes)
 
 
 def _python(module: str) -> Driver:

@@ -30,7 +30,10 @@ def _python(module: str, news: News) -> Driver:
     return python_driver(f"tests.system.consumer.driver.{module}", news)
 
 
-_rota = partial(_python, "rota")
+def _rota(news: News) -> Driver:
+    return python_driver("tests.system.consumer.driver.rota", news, closes=True)
+
+
 BLOCKING = Kind("rota.BlockingConsumer", _rota, {"blocking": True})
 ASYNC = Kind("rota.Consumer", _rota, {"blocking": False})
 KAFKA_PYTHON = Kind("kafka-python", partial(_python, "kafka_python"), repeats=True)

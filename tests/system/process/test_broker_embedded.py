@@ -20,7 +20,7 @@ def test_a_child_keeps_nothing_of_its_parents_broker(tmp_path: Path) -> None:
     done = run_python(f"""
 import os, socket, sys, warnings
 import rota
-warnings.simplefilter("ignore")
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork while there are threads
 folder = {str(tmp_path)!r}
 with rota.Broker(folder) as broker:
     host, port = broker.bootstrap_servers.split(":")

@@ -45,7 +45,7 @@ SHARES = [0.4, 0.5, 0.55, 0.7, 1.0]
 """How much of the journal is there at the end of each round."""
 PIECES = SHARES if NIGHTLY else [0.4, 0.55, 1.0]
 WRITES = (1, 3, 10, 30, 60) if NIGHTLY else (1, 30)
-"""At which of the files that a round writes it is killed."""
+"""A round is killed when it writes the first file, the third, ...; each kill costs a round."""
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ class Killed(BaseException):
     """Nobody catches it."""
 
 
-def test_killed_at_any_file_that_it_writes(
+def test_a_round_is_killed_when_it_writes_a_file(
     spark: SparkSession, live: Live, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evidence = Evidence(cluster=live.cluster)

@@ -27,12 +27,12 @@ BRISK = {
     "fetchOffset.numRetries": "1",
     "fetchOffset.retryIntervalMs": "10",
 }
-"""Options of every query here: what goes wrong is to be said soon."""
+"""Options of every query here: errors come soon."""
 TOO_SLOW = "Python worker failed to connect back"
-"""Spark gives the Python of a stream ten seconds to start, whatever else the machine does. Nothing
-of the stream has happened then, and no setting changes that limit."""
+"""Spark gives a Python that it starts ten seconds to connect, whatever else the machine does. The
+query has read nothing then, and no setting changes that limit."""
 ONE_QUERY = ("read", "tasks", "stream", "once")
-"""What may be asked again after that: it starts a query and waits for its end."""
+"""Requests that may be repeated after that: they start a query and wait for its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Beside:
         self._folder = folder
         self._pool = ThreadPoolExecutor(2)
         self.repeated: list[str] = []
-        """What was asked again, and why."""
+        """The requests that were repeated, each with Spark's error."""
 
     def ask(self, op: str, source: str, options: Options, **more: Any) -> Any:
         """One of them."""
@@ -111,7 +111,7 @@ class Beside:
             except Refused as refused:
                 if op not in ONE_QUERY or TOO_SLOW not in str(refused):
                     raise
-                self.repeated.append(f"{op} by {source}: {TOO_SLOW}")
+                self.repeated.append(f"{op} by {source}: {str(refused).splitlines()[0]}")
         return self._driver.ask(op, source=source, options=given, **more)
 
     def outcome(self, op: str, source: str, options: Options, **more: Any) -> Outcome:

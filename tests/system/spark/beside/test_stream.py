@@ -220,7 +220,8 @@ class LateDriver(Driver):
 def test_a_python_that_starts_too_late_is_asked_again_and_told(tmp_path: Path) -> None:
     asked = Beside(LateDriver(2), "127.0.0.1:1", tmp_path)
     assert asked.ask("stream", ROTAS, {}) == "stream"
-    assert asked.repeated == [f"stream by rota: {TOO_SLOW}"] * 2
+    said = f"[STREAM_FAILED] terminated with exception: {TOO_SLOW}."
+    assert asked.repeated == [f"stream by rota: {said}"] * 2
     for times, op in ((4, "stream"), (1, "drain")):
         with pytest.raises(Refused, match=TOO_SLOW):
             Beside(LateDriver(times), "127.0.0.1:1", tmp_path).ask(op, ROTAS, {})

@@ -146,7 +146,7 @@ def serve(jars: str) -> None:
         with lock:
             answers.write(json.dumps(answer) + "\n")
 
-    # a machine that has much else to do may take long to start a Python
+    # what collect() waits for a Python; the ten seconds to connect are fixed (see stage.py)
     patience = f"--conf spark.python.authenticate.socketTimeout={PATIENCE}s"
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"{patience} --jars {jars} pyspark-shell"
     with session("local[2]") as spark:
