@@ -33,6 +33,11 @@ LOST = 12
 times out just as the answer to its SyncGroup comes leaves the consumer without what it was given,
 for good: it polls and sends no heartbeats. It does so with a Kafka too.
 """
+JOINING = 5_000
+"""Milliseconds of a poll of a member without partitions. A poll that times out between JoinGroup
+and SyncGroup gives up, and the next one joins again. If that is the leader of the group, which is
+back with its static id, all members must rebalance.
+"""
 
 
 class KafkaPython(Library):
@@ -242,15 +247,19 @@ class Seat(Member):
         self._idle_since = time.monotonic()
 
     def poll(self) -> None:
-        for records in self._consumer.poll(100).values():
+        for records in self._consumer.poll(100 if self.seen.assigned else JOINING).values():
             for record in records:
                 self.seen.handle(record.partition, record.offset, record.value)
-        self.seen.assigned = [each.partition for each in self._consumer.assignment()]
+        self.assigned()
         if self.seen.assigned:
             self._idle_since = time.monotonic()
         elif time.monotonic() > self._idle_since + LOST:
             self._consumer.unsubscribe()
             self._subscribe()
+
+    def assigned(self) -> None:
+        """Tell what it has; a poll may go on for a while after it was told."""
+        self.seen.assigned = [each.partition for each in self._consumer.assignment()]
 
     def commit_now(self) -> None:
         self._consumer.commit()
@@ -286,6 +295,7 @@ class Listener(kafka.ConsumerRebalanceListener):
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self._seat.seen.rebalances += 1
+        self._seat.assigned()
 
 
 def checked(answer: Any) -> None:

@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from tests.support.clients.driver.desk import run
-from tests.support.clients.driver.kafka_python import LOST, STRATEGIES, KafkaPython
+from tests.support.clients.driver.kafka_python import JOINING, LOST, STRATEGIES, KafkaPython
 from tests.system.consumer.driver.noted import TURN, Got, Noted, Place
 
 
@@ -31,7 +31,7 @@ class Seat(Noted):
         self._idle_since = time.monotonic()
 
     def fetch(self) -> list[Got]:
-        found = self._consumer.poll(int(TURN * 1_000))
+        found = self._consumer.poll(int(TURN * 1_000) if self.owned else JOINING)
         if self.owned:
             self._idle_since = time.monotonic()
         elif time.monotonic() > self._idle_since + LOST:
