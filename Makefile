@@ -26,7 +26,7 @@ run: $(READY)    ## the main job on a simulated day: `rota run --demo`, report a
 
 # A file's tests run in one worker, as do those that share a Kafka or a Spark (tests/conftest.py).
 # Many wait for brokers and use little of a core: three workers for two cores.
-PYTEST = $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder --max-worker-restart 0
 
 test: $(READY)   ## lint, types, layers and the quick tests of everything: minutes
 	@ROTA_TEST_STARTED=$$(date +%s) $(MAKE) --no-print-directory --jobs=2 --keep-going lint quick
@@ -69,7 +69,7 @@ dist: $(READY)   ## the wheel and the sdist, in dist/
 	@$(BIN)/python -m build --no-isolation
 
 nightly: lint    ## everything, with many more seeds and examples
-	@HYPOTHESIS_PROFILE=nightly $(PYTEST) -n 3 -m "nightly or not nightly"
+	@HYPOTHESIS_PROFILE=nightly $(PYTEST) -n 3 -o faulthandler_timeout=0 -m "nightly or not nightly"
 
 clean:           ## forget the environment and what was fetched
 	rm -rf .venv .java .go .clients .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache dist

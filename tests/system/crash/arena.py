@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.support.broker_process import BrokerProcess, free_port
 from tests.support.proxy import Proxy
+from tests.support.waiting import until
 from tests.system.crash.history import History
 from tests.system.crash.load import Client, Reader, Writer, create_topic, read_all
 
@@ -124,12 +125,12 @@ class Arena:
         return sum(reader.committed for reader in self.readers)
 
     def wait_for(self, true: Callable[[], bool], what: str, seconds: float = 40) -> None:
-        end = time.monotonic() + seconds
-        while not true():
+        def look() -> bool:
             failures = [each for client in self.clients for each in client.failures]
             assert not failures, failures
-            assert time.monotonic() < end, f"no {what} in {seconds} seconds; {self.broker.said()}"
-            time.sleep(0.005)
+            return true()
+
+        until(what, look, self.broker.said, seconds=seconds)
 
     def judge(self) -> None:
         """Lets all clients finish, reads everything, and holds the history against it."""

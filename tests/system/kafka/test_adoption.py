@@ -19,6 +19,7 @@ import rota
 from rota.errors import InputError, Unreachable
 from rota.storage.folder import Lock
 from tests.support.kafka import KafkaBroker
+from tests.support.waiting import until
 
 MONTH = 30 * 86_400 * 1_000
 WAIT = 60
@@ -81,15 +82,16 @@ def read(port: int) -> dict[str, int]:
 
 def let_go(data: Path) -> Path:
     """The folder, once the Kafka that has ended has no lock on it any more."""
-    end = time.monotonic() + WAIT
-    while True:
+
+    def free() -> bool:
         try:
             Lock(data).release()
         except Unreachable:
-            assert time.monotonic() < end
-            time.sleep(0.1)
-        else:
-            return data
+            return False
+        return True
+
+    until("Kafka has no lock on its folder", free, seconds=WAIT)
+    return data
 
 
 def test_a_kafkas_folder_there_and_back(kafka: KafkaBroker, tmp_path: Path) -> None:

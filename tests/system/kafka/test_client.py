@@ -243,8 +243,9 @@ def test_topics_come_and_go(kafka: Kafka) -> None:
             name = DeleteTopicsRequest.DeleteTopicState(name=tp.topic)
             delete = DeleteTopicsRequest(topics=[name], topic_names=[tp.topic], timeout_ms=30_000)
             await one.send(Api.DELETE_TOPICS, delete, deadline=soon(30))
-            while not (await one.refresh([tp.topic], deadline=soon(30))).topics[tp.topic].error:
-                await asyncio.sleep(0.05)
+            async with asyncio.timeout(30):
+                while not (await one.refresh([tp.topic], deadline=soon(30))).topics[tp.topic].error:
+                    await asyncio.sleep(0.05)
             await one.send(Api.CREATE_TOPICS, create, deadline=soon(30))
             assert await one.leader(tp, soon(30)) == 1
             assert one.metadata.topics[tp.topic].id != first.id

@@ -30,6 +30,7 @@ from tests.support.coordinator.connection import Connection, await_coordinator, 
 from tests.support.java import launcher
 from tests.support.kafka import KafkaBroker
 from tests.support.polling import Script, entries, owners, poll
+from tests.support.waiting import until
 
 CLASSIC, MODERN = "poll-classic", "poll-modern"
 PARTITIONS = 4
@@ -87,8 +88,10 @@ class Fleet:
     def _settle(self) -> None:
         """Until all members have what they shall have; it is not asked in the loop of polls."""
         cluster = Cluster(settings={"bootstrap.servers": self.servers})
-        while not self.thread.submit(asked, cluster, self._is_settled).result(60):
-            pass
+        until(
+            "all members have their partitions",
+            lambda: self.thread.submit(asked, cluster, self._is_settled).result(60),
+        )
 
     async def _is_settled(self, client: Client) -> bool:
         admin = Admin(client, 30)

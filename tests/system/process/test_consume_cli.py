@@ -72,8 +72,11 @@ def test_a_reader_that_has_seen_enough_ends_it(broker: rota.Broker) -> None:
     with started(broker, "--topic", "flood", "--group", "piped", "--from-beginning") as running:
         running.read_line()
         running.close_output()
-        while running.is_running:
-            broker.produce("flood", *["line" * 100] * 100)
+        until(
+            "it has ended",
+            lambda: not running.is_running,
+            meanwhile=lambda: broker.produce("flood", *["line" * 100] * 100),
+        )
         ended = running.wait()
     assert ended.code == 0
     assert "Traceback" not in ended.err

@@ -64,6 +64,24 @@ def test_the_last_test_of_a_worker_may_leave_no_socket_open(tmp_path: Path) -> N
     assert "unclosed <socket.socket" in done.out
 
 
+HANGS = """
+import threading
+
+def test_waits_for_ever():
+    threading.Event().wait()
+"""
+
+
+def test_a_test_that_hangs_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    """xdist would start a worker anew, and have it run the same test."""
+    assert "--max-worker-restart 0" in (ROOT / "Makefile").read_text()
+    options = ("-n", "1", "--max-worker-restart", "0", "-o", "faulthandler_timeout=0.5")
+    done = run_tests(tmp_path, HANGS, *options)
+    assert done.code not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}, done.out
+    assert "crashed while running 'tests/system/test_it.py::test_waits_for_ever'" in done.out
+    assert "in test_waits_for_ever" in done.err
+
+
 HIDDEN_MARK = """
 import pytest
 

@@ -37,6 +37,7 @@ from rota.tables import (
     Table,
 )
 from tests.support.polling import Script, entries, owners, poll
+from tests.support.waiting import until
 from tests.system.spark.played import Ran, Row, check_table, ran
 
 JOURNALED, SAMPLED = "billing", "shop"
@@ -71,9 +72,16 @@ class Shop:
 
     def _settle(self) -> None:
         """Until each has its share of four partitions."""
-        while any(len(each.assignment) * len(self._members) != 4 for each in self._members):
+
+        def poll_all() -> None:
             for each in self._members:
                 each.poll(0.02)
+
+        until(
+            "each has its share",
+            lambda: all(len(each.assignment) * len(self._members) == 4 for each in self._members),
+            meanwhile=poll_all,
+        )
 
 
 STORY = (Shop.joins, Shop.joins, Shop.commits, Shop.leaves, Shop.leaves)
@@ -84,8 +92,7 @@ def watched(broker: rota.Broker, folder: Path) -> tuple[Polled, list[int]]:
     servers = broker.bootstrap_servers
     with rota.BlockingConsumer({"bootstrap.servers": servers, "group.id": JOURNALED}) as other:
         other.subscribe(["orders"])
-        while not other.assignment:
-            other.poll(0.02)
+        until("it has partitions", lambda: other.assignment, meanwhile=lambda: other.poll(0.02))
         shop = Shop(servers)
         script = Script(*(partial(shop.act, each) for each in STORY))
         return poll(servers, Poll(every=0.01), folder, script), script.times

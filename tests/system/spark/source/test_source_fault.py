@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import rota
 import rota.spark
+from tests.support.waiting import until
 from tests.system.spark.source.held import Held
 
 Given = dict[str, object]
@@ -202,8 +202,10 @@ def test_a_broker_is_down_while_a_stream_looks_for_more(
 
 
 def wait_for(query: Any, done: Any) -> None:
-    until = time.monotonic() + 120
-    while not done() and query.isActive:
-        assert time.monotonic() < until, query.status
-        time.sleep(0.05)
+    until(
+        "the query has read this",
+        lambda: done() or not query.isActive,
+        lambda: query.status,
+        seconds=120,
+    )
     assert query.exception() is None
