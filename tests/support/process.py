@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -98,12 +99,18 @@ def run_python(
 class RunningCommand:
     """A command in the background; leaving its ``with`` block kills it.
 
-    What it prints goes to `log`, or is read here: by ``read_line``, and by ``end`` at last.
+    What it prints goes to `log`, or is read here: by ``read_line``, and by ``end`` at last. With
+    `own_group` it is killed with all processes that it has started.
     """
 
     def __init__(
-        self, *command: object, env: Mapping[str, str] | None = None, log: Path | None = None
+        self,
+        *command: object,
+        env: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        own_group: bool = False,
     ) -> None:
+        self._own_group = own_group
         with (log or Path(os.devnull)).open("ab") as file:
             to = file if log else subprocess.PIPE
             self._process = subprocess.Popen(
@@ -113,6 +120,7 @@ class RunningCommand:
                 stdout=to,
                 stderr=to,
                 env=environment() if env is None else env,
+                process_group=0 if own_group else None,
             )
 
     def __enter__(self) -> Self:
@@ -183,7 +191,11 @@ class RunningCommand:
 
     def kill(self) -> None:
         """End it as a crash would; it may have ended before."""
-        self._process.kill()
+        if self._own_group:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        else:
+            self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:

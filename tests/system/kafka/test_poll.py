@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from tests.support.coordinator.connection import Connection, await_coordinator, 
 from tests.support.java import launcher
 from tests.support.kafka import KafkaBroker
 from tests.support.polling import Script, entries, owners, poll
+from tests.support.process import RunningCommand
 from tests.support.waiting import until
 
 CLASSIC, MODERN = "poll-classic", "poll-modern"
@@ -54,7 +54,7 @@ class Fleet:
     """Java's consumers, told what to do; each order is waited for."""
 
     servers: str
-    process: subprocess.Popen[str]
+    process: RunningCommand
     members: dict[str, list[str]] = field(default_factory=lambda: {CLASSIC: [], MODERN: []})
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
@@ -81,9 +81,7 @@ class Fleet:
         self._settle()
 
     def _tell(self, *words: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(" ".join(words) + "\n")
-        self.process.stdin.flush()
+        self.process.write(" ".join(words) + "\n")
 
     def _settle(self) -> None:
         """Until all members have what they shall have; it is not asked in the loop of polls."""
@@ -150,7 +148,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             create_topics(admin, {"orders": PARTITIONS})
             await_coordinator(admin)
         produce(servers)
-        with running(command, servers) as fleet:
+        with running(command, servers, folder / "fleet.log") as fleet:
             fleet.joins("a")
             script = Script(
                 partial(fleet.joins, "b"),
@@ -164,13 +162,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 @contextmanager
-def running(command: list[str], servers: str) -> Iterator[Fleet]:
-    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=pipe, stdout=nowhere, text=True) as process:
-        try:
-            yield Fleet(servers, process)
-        finally:
-            process.kill()
+def running(command: list[str], servers: str, log: Path) -> Iterator[Fleet]:
+    with RunningCommand(*command, log=log) as process:
+        yield Fleet(servers, process)
 
 
 def produce(servers: str) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -22,6 +19,8 @@ from rota.pipeline.evidence import Evidence, Options
 from rota.pipeline.follow import follow
 from rota.tables import ENDS, JOURNAL, LAG
 from tests.support import waiting
+from tests.support.command import ROTA
+from tests.support.process import RunningCommand
 from tests.system.spark.followed import PATIENCE, TOPIC, Told, following, member, rebalances
 from tests.system.spark.played import everything, ran, rows
 
@@ -75,16 +74,10 @@ def test_members_come_and_go(spark: SparkSession, broker: rota.Broker, tmp_path:
         follow(Evidence(cluster=cluster), str(out), Options(groups=("x",)), Told(), spark)
 
 
-def command(broker: rota.Broker, out: Path) -> subprocess.Popen[str]:
+def command(broker: rota.Broker, out: Path) -> RunningCommand:
     words = ["run", "--follow", "--bootstrap-servers", broker.bootstrap_servers, "--json"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "rota", *words, "--out", str(out), "--master", "local[2]"],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        process_group=0,
-    )
+    where = ["--out", out, "--master", "local[2]"]
+    return RunningCommand(*ROTA, *words, *where, own_group=True)
 
 
 @pytest.mark.nightly
@@ -99,19 +92,18 @@ def test_the_command_is_killed_and_ended(
                 until("the first member is told of", lambda: rebalances(out, "first") > 0)
                 with member(broker, "first"):
                     time.sleep(wait)  # anywhere in a round
-                    os.killpg(running.pid, signal.SIGKILL)
+                    running.kill()
         with command(broker, out) as running:
-            assert running.stdout is not None
-            told = json.loads(running.stdout.readline())
+            told = json.loads(running.read_line(PATIENCE))
             counts = {"records", "groups", "rebalances", "happened", "unread"}
             assert set(told) == {"at", "seconds"} | counts
             until("all is told of", lambda: caught_up(out, cluster))
             running.send_signal(signal.SIGINT)
-            printed, said = running.communicate(timeout=PATIENCE)
-            assert running.returncode == 130, said
-            assert "Traceback" not in said
+            ended = running.wait(PATIENCE)
+            assert ended.code == 130, ended.err
+            assert "Traceback" not in ended.err
             page = out / "report.html"
-            assert json.loads(printed.splitlines()[-1])["page"] == str(page)
+            assert json.loads(ended.lines[-1])["page"] == str(page)
             assert page.exists()
         given = (str(samples(out, tmp_path / "ends.jsonl")),)
         once = ran(spark, Evidence(cluster=cluster, ends=given), tmp_path / "once")

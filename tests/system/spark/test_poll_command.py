@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,7 +11,10 @@ import pytest
 
 import rota
 from rota.tables import COMMITS, ENDS, SAMPLES
+from tests.support.command import ROTA
 from tests.support.live_group import WAITING, Seat, commit, seat
+from tests.support.process import RunningCommand
+from tests.support.waiting import until
 from tests.system.spark.played import rows
 
 START = 120
@@ -29,19 +30,17 @@ def test_ctrl_c_ends_the_sampling_and_computes_what_there_is(tmp_path: Path) -> 
         seat(broker, "billing", [Seat(name="secret-pod", gets={"orders": [0]})])
         where = ("--bootstrap-servers", broker.bootstrap_servers, "--out", str(out))
         how = ("--poll", "200ms", "--for", "1h", "--group", "bill*", "--redact", "--json")
-        command = [sys.executable, "-m", "rota", "run", *where, *how]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
-            end = time.monotonic() + START
-            while not list(out.glob(".poll/*.parquet")):
-                assert process.poll() is None
-                assert time.monotonic() < end
-                time.sleep(0.05)
+        with RunningCommand(*ROTA, "run", *where, *how) as running:
+            until(
+                "it has asked once, or has ended",
+                lambda: list(out.glob(".poll/*.parquet")) or not running.is_running,
+                seconds=START,
+            )
             time.sleep(2)  # there is nothing to see of a round from outside
-            process.send_signal(signal.SIGINT)
-            printed, said = process.communicate(timeout=600)
-    assert process.returncode == 0, said
-    told = json.loads(printed)
+            running.send_signal(signal.SIGINT)
+            ended = running.wait(600)
+    assert ended.code == 0, ended.err
+    told = json.loads(ended.out)
     assert told["polled"]["groups"] == ["billing"]
     assert told["polled"]["rounds"] >= 1
     assert told["generations"] == 1

@@ -33,6 +33,8 @@ TOO_SLOW = "Python worker failed to connect back"
 query has read nothing then, and no setting changes that limit."""
 ONE_QUERY = ("read", "tasks", "stream", "once")
 """Requests that may be repeated after that: they start a query and wait for its end."""
+REPEATS = 9
+"""A minute and a half in which no Python of Spark's could connect; each repeat is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Beside:
         given = spelled({"kafka.bootstrap.servers": self._servers, **BRISK, **options})
         # None takes an option away
         given = {key: value for key, value in given.items() if value != "null"}
-        for _ in range(3):
+        for _ in range(REPEATS):
             try:
                 return self._driver.ask(op, source=source, options=given, **more)
             except Refused as refused:

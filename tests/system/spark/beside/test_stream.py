@@ -11,7 +11,7 @@ import pytest
 from tests.support.clients.link import Driver, Refused
 from tests.system.spark.beside.case import COMMITTED, EARLIEST, LATEST, LOSE, after, at, timed
 from tests.system.spark.beside.shop import Shop
-from tests.system.spark.beside.stage import ROTAS, TOO_SLOW, Beside, Options
+from tests.system.spark.beside.stage import REPEATS, ROTAS, TOO_SLOW, Beside, Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +222,6 @@ def test_a_python_that_starts_too_late_is_asked_again_and_told(tmp_path: Path) -
     assert asked.ask("stream", ROTAS, {}) == "stream"
     said = f"[STREAM_FAILED] terminated with exception: {TOO_SLOW}."
     assert asked.repeated == [f"stream by rota: {said}"] * 2
-    for times, op in ((4, "stream"), (1, "drain")):
+    for times, op in ((REPEATS + 1, "stream"), (1, "drain")):
         with pytest.raises(Refused, match=TOO_SLOW):
             Beside(LateDriver(times), "127.0.0.1:1", tmp_path).ask(op, ROTAS, {})

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import rota
-from tests.support.paths import ROOT
+from tests.support.process import RunningCommand
 from tests.system.spark.source.held import PATIENCE, Held
 from tests.system.spark.source.killed_query import finish
 
@@ -22,27 +19,15 @@ def killed(
     servers: str, start: str, folder: Path, when: str = "", held: Held | None = None
 ) -> None:
     """The query in a process until it kills itself, or is killed because it reads."""
-    words = [servers, start, str(folder), when]
-    command = [sys.executable, "-m", "tests.system.spark.source.killed_query", *words]
-    said = folder / "said.txt"
-    with said.open("w") as file:  # not a pipe: workers that outlive the driver would hold it open
-        query = subprocess.Popen(
-            command,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-    try:
-        if held is not None:
+    said = folder / "said.txt"  # not a pipe: workers that outlive the driver would hold it open
+    command = (sys.executable, "-m", "tests.system.spark.source.killed_query")
+    words = (servers, start, folder, when)
+    with RunningCommand(*command, *words, log=said, own_group=True) as query:
+        if held is None:
+            assert query.wait(PATIENCE).code == -signal.SIGKILL, said.read_text()[-2000:]
+        else:
             held.wait()
-            os.killpg(query.pid, signal.SIGKILL)
-        code = query.wait(PATIENCE)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(query.pid, signal.SIGKILL)
-    assert code == -signal.SIGKILL, said.read_text()[-2000:]
+            assert query.is_running, said.read_text()[-2000:]
 
 
 def fill(broker: rota.Broker) -> None:
