@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TypeVar
 
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
@@ -15,16 +16,18 @@ from rota import Broker
 from rota.client import setting
 from rota.client.admin import Admin
 from rota.client.cluster import Client
+from rota.errors import Unreachable
 from rota.model.topic import TopicPartition
 from rota.spark import option
 from rota.spark.query import Options
+from tests.support.waiting import until
 
-FAST = {
-    "fetchOffset.retryIntervalMs": "0",
-    "kafka.default.api.timeout.ms": "300",
-    "kafka.request.timeout.ms": "300",
-}
-"""For queries that are to fail."""
+T = TypeVar("T")
+
+FAST = {"fetchOffset.retryIntervalMs": "0"}
+"""For queries that may fail."""
+SHORT = {"kafka.default.api.timeout.ms": "300", "kafka.request.timeout.ms": "300"}
+"""For a broker that is down: it is given up soon. One that is up may take longer to answer."""
 
 p = partial(TopicPartition, "orders")
 
@@ -37,6 +40,21 @@ def options_of(
     if not {"subscribe", "subscribePattern", "assign"} & whole.keys():
         whole["subscribe"] = "orders"
     return option.read(whole, streaming=streaming)
+
+
+def once_up(ask: Callable[[], T]) -> T:
+    """What a question gives once the broker answers in the time that it has."""
+    answers: list[T] = []
+
+    def asked() -> bool:
+        try:
+            answers.append(ask())
+        except Unreachable:
+            return False
+        return True
+
+    until("the broker answers", asked)
+    return answers[0]
 
 
 def fill(broker: Broker, *counts: int, topic: str = "orders") -> None:

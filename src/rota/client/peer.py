@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from rota.client.connection import Connection, Means
+from rota.client.race import wait_for_shared
 from rota.client.retry import Backoff
 from rota.errors import NotKafka, RotaError, TimedOut, Unreachable
 from rota.model.client import Address
@@ -66,7 +67,7 @@ class Peer:
         opening = self._opening
         try:
             async with asyncio.timeout_at(deadline):
-                return await asyncio.shield(opening)
+                return await wait_for_shared(opening)
         except TimeoutError:
             raise TimedOut(self.trouble) from self.problem
         except asyncio.CancelledError:

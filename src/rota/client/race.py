@@ -1,4 +1,4 @@
-"""Awaitables that run at the same time: :func:`first` of them to succeed, or :func:`run_all`.
+"""Awaitables that run at the same time, and how to wait for them.
 
 One address that swallows every packet must not cost the time that all the others would need.
 """
@@ -86,6 +86,16 @@ async def run_all(awaitables: Iterable[Awaitable[T]]) -> list[T]:
         if not task.cancelled():
             task.result()  # raises its error
     return [task.result() for task in tasks]
+
+
+async def wait_for_shared(task: asyncio.Future[T]) -> T:
+    """The result of a task for which others wait too: who stops waiting does not cancel it.
+
+    ``asyncio.shield`` does the same, but from Python 3.14 on it logs an error of the task when
+    somebody has stopped waiting, although the others are told.
+    """
+    await asyncio.wait([task])
+    return task.result()
 
 
 async def _run(way: Callable[[], Awaitable[T]]) -> T:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from rota.client.metadata import Metadata, merged, without
+from rota.client.race import wait_for_shared
 from rota.client.retry import Backoff, hopeless
 from rota.errors import RotaError, TimedOut, Unreachable
 from rota.model.client import ClientConfig
@@ -105,7 +106,7 @@ class Refresher:
                 # one that ends by then says why; the others are given up here
                 shared = under_way.deadline > deadline
                 async with asyncio.timeout_at(deadline if shared else None):
-                    await asyncio.shield(task)
+                    await wait_for_shared(task)
             except TimeoutError:
                 why = self._problems()
                 raise TimedOut(f"no broker tells of the cluster in the time given{why}") from None

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar, assert_never
 
+from rota.client.race import wait_for_shared
 from rota.consumer.driver import Driver
 from rota.consumer.listener import (
     CommitCallback,
@@ -228,7 +229,7 @@ class Membership:
         """
         self._listening = asyncio.ensure_future(self._listen(command))
         self._listening.add_done_callback(lambda _: self._wake())
-        await asyncio.shield(self._listening)
+        await wait_for_shared(self._listening)
 
     async def _listen(self, command: CallListener) -> None:
         method = getattr(self.listener, command.call.value)

@@ -804,6 +804,29 @@ def test_awaitables_that_run_together_have_all_ended_when_one_fails(cancelled: b
     run(main())
 
 
+def test_a_shared_task_goes_on_when_one_stops_waiting() -> None:
+    """Its error is for those who wait, and is not logged besides."""
+    go = asyncio.Event()
+
+    async def shared() -> None:
+        await go.wait()
+        raise Unreachable("a")
+
+    async def main() -> None:
+        task = asyncio.ensure_future(shared())
+        waiting = [asyncio.ensure_future(race.wait_for_shared(task)) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        waiting[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting[0]
+        assert not task.done()
+        go.set()
+        with pytest.raises(Unreachable, match="a"):
+            await waiting[1]
+
+    run(main())  # which allows no error in the loop
+
+
 def test_awaitables_that_run_together_give_results_in_order() -> None:
     async def result(turns: int) -> int:
         for _ in range(turns):

@@ -14,7 +14,17 @@ from rota.errors import AuthorizationFailed, InputError, RotaError, UnknownTopic
 from rota.model.topic import TopicPartition
 from rota.spark import query
 from rota.spark.lookup import Lookup, Offsets
-from tests.support.spark_query import FAST, commit, connections, delete_before, fill, options_of, p
+from tests.support.spark_query import (
+    FAST,
+    SHORT,
+    commit,
+    connections,
+    delete_before,
+    fill,
+    once_up,
+    options_of,
+    p,
+)
 
 
 @pytest.fixture
@@ -206,7 +216,7 @@ def test_no_permission_for_the_group_is_said(broker: Broker) -> None:
 def test_a_broker_that_is_down_is_named_after_as_many_tries(broker: Broker) -> None:
     broker.create_topic("orders")
     address = broker.bootstrap_servers
-    options = options_of(broker, FAST | {"fetchOffset.numRetries": "2"})
+    options = options_of(broker, FAST | SHORT | {"fetchOffset.numRetries": "2"})
     broker.stop()
     with Lookup(options) as lookup, pytest.raises(Unreachable, match=address):
         lookup.partitions()
@@ -215,22 +225,23 @@ def test_a_broker_that_is_down_is_named_after_as_many_tries(broker: Broker) -> N
 def test_a_broker_that_went_down_and_came_back_is_asked_again(tmp_path: Path) -> None:
     with rota.Broker(tmp_path) as broker:
         fill(broker, 5)
-        with Lookup(options_of(broker, FAST | {"kafka.default.api.timeout.ms": "500"})) as lookup:
-            assert lookup.latest(lookup.partitions()) == {p(0): 5}
+        with Lookup(options_of(broker, FAST | SHORT)) as lookup:
+            ends = lambda: lookup.latest(lookup.partitions())  # noqa: E731
+            assert once_up(ends) == {p(0): 5}
             broker.restart()
-            assert lookup.latest(lookup.partitions()) == {p(0): 5}
+            assert once_up(ends) == {p(0): 5}
             address = broker.bootstrap_servers
             broker.stop()
             with pytest.raises(Unreachable, match=address):
                 lookup.latest([p(0)])
             broker.start()
-            assert lookup.latest(lookup.partitions()) == {p(0): 5}
+            assert once_up(ends) == {p(0): 5}
 
 
 def test_a_broker_that_does_not_answer_is_given_up_and_asked_again(broker: Broker) -> None:
     fill(broker, 5)
     broker.delay("ListOffsets", 60.0)
-    with Lookup(options_of(broker, FAST)) as lookup:
+    with Lookup(options_of(broker, FAST | {"kafka.request.timeout.ms": "300"})) as lookup:
         assert lookup.latest([p(0)]) == {p(0): 5}
 
 
