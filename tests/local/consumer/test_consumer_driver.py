@@ -279,15 +279,15 @@ def test_nobody_listens_at_first(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_join_may_take_longer_than_other_requests(broker: Broker) -> None:
-    broker.delay("JoinGroup", 0.5, times=2)
-    with application(broker, client={"request_timeout": 150}) as app:
+    broker.delay("JoinGroup", 1, times=2)
+    with application(broker, client={"request_timeout": 700}) as app:
         app.join()
         assert app.generation == 1
         assert broker.heal() == 0
 
 
 def test_a_commit_that_is_not_answered_in_time_is_sent_again(broker: Broker) -> None:
-    with application(broker, client={"request_timeout": 150}) as app:
+    with application(broker, client={"request_timeout": 700}) as app:
         app.join()
         broker.delay("OffsetCommit", 60)
         assert app.commit_and_wait(SEVEN) is None
@@ -296,7 +296,7 @@ def test_a_commit_that_is_not_answered_in_time_is_sent_again(broker: Broker) -> 
 
 
 def test_one_that_nobody_waits_for_is_not(broker: Broker) -> None:
-    with application(broker, client={"request_timeout": 150}) as app:
+    with application(broker, client={"request_timeout": 700}) as app:
         app.join()
         broker.delay("OffsetCommit", 60)
         number = app.commit_later(SEVEN)
