@@ -355,18 +355,18 @@ def test_all_requests_get_done_however_little_room_there_is(
 def test_a_request_that_dribbles_is_given_up_and_a_slow_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rota.broker.intake.STALLED", 0.1)
-    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 0.75)
+    monkeypatch.setattr("rota.broker.intake.STALLED", 1.0)
+    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 1.5)
     monkeypatch.setattr("rota.broker.intake.PACE", 1_000)
     with serving() as server, server.connect() as dribbling, server.connect() as slow:
         whole = framed(b"=" * 40_000)
         for client in (dribbling, slow):
             client.sendall(whole[:1_000])
-        for at in range(1_000, len(whole), 1_000):  # 2 s, more than twice what a pause may last
+        for at in range(1_000, len(whole), 1_000):  # 4 s, more than twice what a pause may last
             slow.sendall(whole[at : at + 1_000])
             with suppress(OSError):
                 dribbling.sendall(whole[at : at + 10])
-            time.sleep(0.05)
+            time.sleep(0.1)
         assert len(read_frame(slow)) == 40_000
         assert is_closed(dribbling)
         (line,) = server.lines

@@ -362,6 +362,7 @@ def test_progress_is_shown_where_somebody_looks(
     rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("rota.cli.play.PATIENCE", 3600.0)
     assert rota_command("simulate", CRASH, "--json")[2] == ""  # not for a moment's work
     monkeypatch.setattr("rota.cli.play.PATIENCE", 0.0)
     code, out, err = rota_command("simulate", CRASH, "--json")

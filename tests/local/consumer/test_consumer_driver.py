@@ -604,7 +604,7 @@ def test_a_strategy_that_takes_longer_than_a_rebalance_may_is_named(broker: Brok
         app.poll(lambda: bool(app.raised))
         (error,) = app.raised
         assert isinstance(error, StrategyFailed)
-        assert re.search(r"strategy 'stuck' has made no assignment for 0\.\d s", str(error))
+        assert re.search(r"strategy 'stuck' has made no assignment for \d+\.\d s", str(error))
         assert "max.poll.interval.ms = 300" in str(error)
         until("it has left", lambda: not broker.group("g").members)
         strategy.free.set()

@@ -23,6 +23,8 @@ from tests.support.waiting import until
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
 Opened = Callable[..., AbstractContextManager[Mirror]]
 
+HOUR = 3600.0
+
 
 @pytest.fixture
 def broker() -> Iterator[rota.Broker]:
@@ -217,15 +219,16 @@ def test_an_error_that_nobody_thought_of_is_logged_and_survived(
 def test_a_commit_that_is_carried_out_late_does_not_stay(
     broker: rota.Broker, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "DOUBT", 1.8)
+    monkeypatch.setattr(mirror, "DOUBT", 4.0)
     quick = {"default.api.timeout.ms": 400, "request.timeout.ms": 200}
     with opened(**quick) as kept:
         kept.aim(at(40))
         assert kept.flush(10)
-        broker.delay("OffsetCommit", 0.6, times=1)
+        broker.delay("OffsetCommit", HOUR, times=1)
         kept.aim(at(50))
         until("the late one is heard of", lambda: kept.pending == at(50))
         kept.aim(at(40), anew=True)
         assert kept.flush(10)
+        broker.clock.advance(HOUR)
         until("the late one is there", lambda: broker.committed("billing") == at(50))
         until("the new aim is there", lambda: broker.committed("billing") == at(40))
