@@ -32,6 +32,7 @@ from rota.broker.event import (
 )
 from rota.broker.server import Server
 from rota.model.config import BrokerConfig
+from tests.support.waiting import PATIENCE
 
 T = TypeVar("T")
 
@@ -142,7 +143,7 @@ class Serving:
         return asyncio.run_coroutine_threadsafe(called(), self._loop).result(10)
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(self.address, 10)
+        return socket.create_connection(self.address, PATIENCE)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

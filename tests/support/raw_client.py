@@ -9,6 +9,7 @@ from typing import Self
 from rota.wire.api import Api
 from rota.wire.message import Head, Message, read_response, write_request
 from tests.support.echo_server import is_closed, read_frame
+from tests.support.waiting import PATIENCE
 
 
 class RawClient:
@@ -16,7 +17,7 @@ class RawClient:
 
     def __init__(self, bootstrap_servers: str, client_id: str = "raw") -> None:
         host, _, port = bootstrap_servers.rpartition(":")
-        self.socket = socket.create_connection((host.strip("[]"), int(port)), 10)
+        self.socket = socket.create_connection((host.strip("[]"), int(port)), PATIENCE)
         self.client_id = client_id
         self._count = 0
 
