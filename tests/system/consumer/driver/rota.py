@@ -95,7 +95,8 @@ class AsyncSeat(RotaSeat):
 
     def open(self) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._turning = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._turning.start()
         self._wait(self._open())
 
     async def _open(self) -> None:
@@ -118,6 +119,8 @@ class AsyncSeat(RotaSeat):
     def close(self) -> None:
         self._wait(self._consumer.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._turning.join(PATIENCE)
+        self._loop.close()
 
 
 def wanted(offsets: dict[Place, int]) -> dict[TopicPartition, OffsetAndMetadata]:
