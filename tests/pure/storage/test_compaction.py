@@ -27,6 +27,7 @@ from tests.support.compacted_log import (
     opened,
     shown,
 )
+from tests.support.examples import NIGHTLY
 from tests.support.faulty_disk import FaultyDisk, Stopped
 
 ANN, BOB = 7, 9
@@ -363,7 +364,7 @@ def test_a_crash_at_any_step_leaves_old_or_new(power: bool, seeds: int) -> None:
     assert {tuple(each[0] for each in old), tuple(each[0] for each in new)} <= seen
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.check)])
+@pytest.mark.parametrize("every", [7, pytest.param(1 if NIGHTLY else 2, marks=pytest.mark.check)])
 def test_a_second_crash_while_the_first_is_put_right_does_no_harm(every: int) -> None:
     log = folder_of(PIECES, disk=FaultyDisk())
     count = steps_of(log, log.disk)  # type: ignore[arg-type]
