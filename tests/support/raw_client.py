@@ -13,7 +13,7 @@ from tests.support.waiting import PATIENCE
 
 
 class RawClient:
-    """Asks what it is told to."""
+    """A connection that sends the requests of a test and returns the responses."""
 
     def __init__(self, bootstrap_servers: str, client_id: str = "raw") -> None:
         host, _, port = bootstrap_servers.rpartition(":")

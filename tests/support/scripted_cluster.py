@@ -75,9 +75,9 @@ class Cluster:
         self.asked: list[tuple[int, Message]] = []
         """Brokers, and Fetches to them."""
         self.offset_errors: dict[int, Code] = {}
-        """What ListOffsets is answered with, by the timestamp that it asks for."""
+        """The error codes of ListOffsets responses, by the timestamp of the request."""
         self.unanswered: set[int] = set()
-        """Timestamps for which ListOffsets has no answer until the end."""
+        """ListOffsets requests with these timestamps are not answered."""
         self._ended = threading.Event()
         self._listeners = {
             node: threading.Thread(target=self._listen, args=(node,)) for node in self._sockets

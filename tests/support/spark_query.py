@@ -27,7 +27,7 @@ T = TypeVar("T")
 FAST = {"fetchOffset.retryIntervalMs": "0"}
 """For queries that may fail."""
 SHORT = {"kafka.default.api.timeout.ms": "300", "kafka.request.timeout.ms": "300"}
-"""For a broker that is down: it is given up soon. One that is up may take longer to answer."""
+"""For a broker that is down. A broker that is up may need more time, on a busy machine."""
 
 p = partial(TopicPartition, "orders")
 
@@ -43,7 +43,7 @@ def options_of(
 
 
 def once_up(ask: Callable[[], T]) -> T:
-    """What a question gives once the broker answers in the time that it has."""
+    """Repeats a lookup until the broker is reachable, and returns its result."""
     answers: list[T] = []
 
     def asked() -> bool:

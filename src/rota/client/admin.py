@@ -80,7 +80,7 @@ class Admin:
     """Looks at the groups of a cluster, and changes their offsets."""
 
     def __init__(self, client: Client, timeout: float) -> None:
-        """Each question is given so many seconds."""
+        """:param timeout: seconds for each request"""
         self._client = client
         self._timeout = timeout
         self._room = asyncio.Semaphore(AT_ONCE)
@@ -164,7 +164,7 @@ class Admin:
     async def overview(self, group: str, *, otherwise: str = "") -> Overview:
         """One group, by name, from its coordinator.
 
-        :param otherwise: what to say to who means none that there is
+        :param otherwise: what the error adds for a user who did not mean an existing group
         :raises InputError: there is none of this name; near ones are named
         :raises AuthorizationFailed: it must not be looked at
         """
@@ -305,9 +305,12 @@ class Admin:
     async def older(
         self, standings: Mapping[str, Sequence[Standing]], age: int
     ) -> dict[str, list[TopicPartition]]:
-        """In which partitions the first unread record is older than so many milliseconds: one
-        question, however many groups and partitions there are. Where nothing is committed, the
-        first record counts as unread.
+        """The partitions of each group whose first unread record is older than ``age``.
+
+        One lookup answers for all groups and partitions. Where a group has committed nothing, the
+        first record of the partition counts as unread.
+
+        :param age: milliseconds
         """
         behind = [
             (group, each.partition, offset)

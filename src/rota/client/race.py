@@ -66,10 +66,10 @@ async def first(
 
 
 async def run_all(awaitables: Iterable[Awaitable[T]]) -> list[T]:
-    """Runs them at the same time, and gives their results in the same order.
+    """Runs the awaitables at the same time and returns their results in the same order.
 
-    When one fails, or this is cancelled, the others are cancelled, once. All have ended when this
-    returns or raises: none goes on to use a client that its owner has closed.
+    If one fails, or if the caller is cancelled, the others are cancelled once. All have ended when
+    this function returns or raises, so none goes on to use a client that its owner has closed.
 
     :raises Exception: the first error, in the order of the awaitables
     """
@@ -89,10 +89,10 @@ async def run_all(awaitables: Iterable[Awaitable[T]]) -> list[T]:
 
 
 async def wait_for_shared(task: asyncio.Future[T]) -> T:
-    """The result of a task for which others wait too: who stops waiting does not cancel it.
+    """Waits for a task that other callers wait for too; a cancelled caller does not cancel it.
 
-    ``asyncio.shield`` does the same, but from Python 3.14 on it logs an error of the task when
-    somebody has stopped waiting, although the others are told.
+    ``asyncio.shield`` does the same. From Python 3.14 on it also logs the task's error if one
+    caller was cancelled, even if the other callers receive that error.
     """
     await asyncio.wait([task])
     return task.result()

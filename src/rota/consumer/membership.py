@@ -269,7 +269,7 @@ class Membership:
             self._errors.append(error)
 
     def _raise_first(self) -> None:
-        """One at a time: the others are told by the calls that follow."""
+        """Raises the first error; the following calls raise the others, one each."""
         if self._errors:
             raise self._errors.pop(0)
 

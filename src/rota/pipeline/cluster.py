@@ -89,7 +89,7 @@ class Live:
         return self.records * RECORD if self.size is None else self.size
 
     def options(self) -> dict[str, str]:
-        """How ``format("rota")`` is told to read all of it."""
+        """The options with which ``format("rota")`` reads the whole journal."""
         # a file for consumers has settings of theirs; here nobody joins, commits or deserializes
         from rota.spark.option import REFUSED  # noqa: PLC0415 (needs pyspark)
 
@@ -125,7 +125,7 @@ def asked(cluster: Cluster, ask: Callable[[Client], Awaitable[T]]) -> T:
     """
     if (problem := missing()) is not None:
         raise Unreachable(problem)
-    # what goes wrong for good is said by the error; what does not, by nothing
+    # a failure that lasts is raised as an error; one that passes is not logged
     logging.getLogger("rota.client").addHandler(logging.NullHandler())
     config = setting.read({**DEFAULTS, **cluster.settings}).client
 

@@ -1,8 +1,8 @@
 """Asks a cluster once about all of its groups: who is in them, what is committed, where logs end.
 
 Groups are asked for in batches, at the brokers that list them, and only a few requests are under
-way at a time: a survey is repeated for as long as somebody watches. What one group, broker or topic
-does not tell is missing, and said; the others are told of.
+way at a time: a survey is repeated for as long as somebody watches. If a group, broker or topic
+does not answer, the survey names it and has the answers of all others.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from tests.support.paths import ROOT
 News: TypeAlias = Callable[[dict[str, Any]], None]
 """Hears what happens to members, as it happens."""
 WARNINGS = "ignore,always::ResourceWarning"
-"""What Python logs in a driver: the deprecations of client libraries are no news here."""
+"""A driver logs resources that are left open, and no deprecation in a client library."""
 PATIENCE = 90
 """Longer than a driver's own, so that the driver's words are heard."""
 
@@ -39,9 +39,9 @@ class Driver:
         patience: float = PATIENCE,
         closes: bool = False,
     ) -> None:
-        """Starts it.
+        """Starts the process.
 
-        :param closes: it must leave no socket or file open: :meth:`kill` finds a ResourceWarning
+        :param closes: :meth:`kill` fails if the process has logged a ResourceWarning
         """
         self._closes = closes
         self._news = news

@@ -59,7 +59,7 @@ class Crew:
             return self._drivers[kind.start]
 
     def doomed(self, kind: Kind) -> Driver:
-        """A driver for one member alone; who asks for it ends it."""
+        """A driver for one member; the caller must end it."""
         return kind.start(self._hear)
 
     def listen(self, member: str, news: News) -> None:

@@ -118,7 +118,7 @@ def _killed(segments: Path, out: Path, stage: Stage, *, middle: bool) -> None:
     assert done.code == -signal.SIGKILL, done.err
 
 
-def _heals(
+def _assert_the_next_run_heals(
     spark: SparkSession,
     few: Path,
     out: Path,
@@ -139,7 +139,7 @@ def _heals(
 def test_a_process_killed_while_it_writes(
     spark: SparkSession, few: Path, out: Path, fresh: dict[str, list[Row]]
 ) -> None:
-    _heals(spark, few, out, fresh, Stage.COMMITS, middle=True)
+    _assert_the_next_run_heals(spark, few, out, fresh, Stage.COMMITS, middle=True)
 
 
 @pytest.mark.nightly
@@ -155,4 +155,4 @@ def test_a_process_killed_at_any_stage(
 ) -> None:
     if middle and stage in {Stage.EVIDENCE, Stage.LAG, Stage.PUBLISH}:
         pytest.skip("writes nothing with Spark here")
-    _heals(spark, few, out, fresh, stage, middle=middle)
+    _assert_the_next_run_heals(spark, few, out, fresh, stage, middle=middle)

@@ -258,7 +258,7 @@ class Seat(Member):
             self._subscribe()
 
     def assigned(self) -> None:
-        """Tell what it has; a poll may go on for a while after it was told."""
+        """Record the assignment; called during a poll too, which may last for seconds after it."""
         self.seen.assigned = [each.partition for each in self._consumer.assignment()]
 
     def commit_now(self) -> None:

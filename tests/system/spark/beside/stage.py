@@ -190,7 +190,7 @@ class Twins:
         self._places = {SPARKS: rota, ROTAS: own}
 
     def both(self, op: str = "stream") -> tuple[Outcome, Outcome]:
-        """A run of each over what is there."""
+        """Runs the query with each source until it has read all records that exist now."""
         asked: Iterable[Outcome] = self._beside._pool.map(
             lambda source: self._beside.outcome(
                 op, source, self.options, checkpoint=self._places[source]

@@ -95,7 +95,7 @@ class Desk:
         return sorted(row["count"] for row in counts)
 
     def stream(self, source: str, options: dict[str, str], checkpoint: str) -> dict[str, Any]:
-        """A stream over what is there now."""
+        """Runs a stream until it has read all records that exist now."""
         followed = self._follow(source, options, checkpoint, {"availableNow": True})
         followed.wait()
         return followed.seen()

@@ -46,8 +46,8 @@ def expected(before: int) -> list[tuple[int, int, str]]:
 
 
 def test_files_have_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Killed when it has noted where it begins, at night also while it reads, and before it notes
-    that a batch is written.
+    """The driver is killed after it has stored where it begins and before it stores that a batch
+    is written; under ``make nightly`` also while it reads.
     """
     with rota.Broker() as broker:
         servers = broker.bootstrap_servers
