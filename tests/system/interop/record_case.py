@@ -56,7 +56,7 @@ def found_by(reader: Link, topic: str, partitions: int, count: int) -> list[dict
 
 def heads(scene: Scene, topic: str) -> Iterator[tuple[Any, ...]]:
     """The heads of the batches of a topic, out of its files."""
-    for log in sorted(scene.stage.cluster.logs.glob(f"**/{topic}-*/*.log")):
+    for log in sorted(scene.stage.cluster.logs.glob(f"{topic}-*/*.log")):
         data = log.read_bytes()
         position = 0
         while position + HEAD.size <= len(data):
