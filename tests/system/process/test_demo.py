@@ -9,6 +9,7 @@ from docs.make_screenshots import OUT, README, demo, with_demo
 
 from rota.report import gold
 from rota.report.story import Story, tell
+from tests.support.spark_start import OPTIONS, java_options
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +17,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of its tables, and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("SPARK_CONF_DIR", raising=False)  # as it is installed
+        patch.setenv(OPTIONS, java_options())  # Spark's own settings
         printed = demo(folder)
     return folder / OUT, printed
 

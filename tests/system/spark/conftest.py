@@ -16,23 +16,26 @@ from pyspark.sql import SparkSession
 from rota.pipeline.session import session
 from tests.support.clients.link import Driver
 from tests.support.examples import NIGHTLY
-from tests.support.paths import ROOT
+from tests.support.spark_start import FEW_ROWS, OPTIONS, java_options, make_archive
 from tests.system.spark.played import Ran, code_generation, recorded_segments, run_recorded
 
 CONNECT_WORKER = "tests.system.spark.connect_worker"
 
 
 @pytest.fixture(scope="package", autouse=True)
-def small_queries() -> Iterator[None]:
+def small_queries(request: pytest.FixtureRequest) -> Iterator[None]:
     """Set up the Sparks that tests start, in this process and in others, for a few rows.
 
-    ``make nightly`` runs all of them with Spark's own defaults.
+    ``make nightly`` runs all of them with Spark's own defaults. The few Sparks of ``make test``
+    do not pay for the making of the archive; they use it where it is there.
     """
     if NIGHTLY:
         yield
         return
+    if any("check" in item.keywords for item in request.session.items):
+        make_archive()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_CONF_DIR", str(ROOT / "tests" / "support" / "spark_conf"))
+        patch.setenv(OPTIONS, java_options(*FEW_ROWS))
         yield
 
 

@@ -22,7 +22,7 @@ from tests.support.recorded_segment import RECORDED, journal_segments
 LOG = RECORDED / "coordinator.jsonl.gz"
 ENDS = RECORDED / "logends.jsonl.gz"
 
-#: Spark's defaults, which tests/support/spark_conf changes.
+#: Spark's defaults, which tests/support/spark_start.py changes.
 CODE_GENERATION = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
