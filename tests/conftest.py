@@ -81,7 +81,7 @@ def _may_have_other_tests(file: Path) -> bool:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """Leave tests/system to ``make check``, and start the longest groups of tests first."""
+    """Leave tests/system to ``make check``, but for ``quick``; start the longest groups first."""
     for item in items:
         if not item.nodeid.startswith(("tests/pure/", "tests/local/", "tests/system/")):
             raise pytest.UsageError(f"{item.nodeid}: put it in tests/pure, local or system")

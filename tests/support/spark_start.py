@@ -1,20 +1,21 @@
-"""How tests start Spark: with Java's classes from an archive, and set up for a few rows."""
+"""How tests start Spark: with an archive of its Java classes, and set up for a few rows."""
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
-from importlib.metadata import version
+from contextlib import suppress
+from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 
+from rota.errors import Unreachable
 from rota.pipeline import java
 from tests.support.java.launcher import CACHE, making
-from tests.support.process import environment, run_python
+from tests.support.process import environment, run_command, run_python
 
-OPTIONS = "SPARK_SUBMIT_OPTS"
-"""The variable with options for the Java of each Spark that a process starts."""
-
-# Java's compiler and collectors for large heaps, and code that Spark generates and compiles for
-# each query, cost more than they save in tables of a few rows.
+# Java's second compiler, its collectors for large heaps, and code that Spark generates and compiles
+# for each query cost more than they save in tables of a few rows.
 FEW_ROWS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -25,7 +26,7 @@ FEW_ROWS = (
 )
 
 SECONDS = 600.0
-"""How long the making of an archive may take."""
+"""How long it may take to make the archive."""
 
 RUN = """
 import sys
@@ -43,33 +44,52 @@ sys.exit(started.wait())
 """
 
 
-def java_options(*options: str) -> str:
-    """These options, and the archive if there is one."""
-    found = archive()
-    shared = (f'"-XX:SharedArchiveFile={found}"', "-Xlog:cds*=off") if found.exists() else ()
-    return " ".join((*options, *shared))
+def spark_variables(*options: str) -> dict[str, str]:
+    """The environment of a process that starts Spark with these options for its Java.
 
-
-def archive() -> Path:
-    """The file with the classes that Spark uses, as Java keeps them in memory.
-
-    A Spark that starts with it needs half the CPU time until its first job has ended.
+    Its Java uses the archive if there is one. A ``SPARK_CONF_DIR`` of the machine is left out: its
+    settings are not those that tests expect, and Java takes no archive beside such a folder.
     """
-    return CACHE / f"spark-{version('pyspark')}-java-{java.version(java.find())}.jsa"
+    found = archive()
+    if found is not None and found.exists() and found.stat().st_size > 0:
+        options = (*options, f'"-XX:SharedArchiveFile={found}"', "-Xlog:cds*=off")
+    return {"SPARK_SUBMIT_OPTS": " ".join(options), "SPARK_CONF_DIR": ""}
+
+
+def archive() -> Path | None:
+    """The file with the classes that Spark uses, as Java keeps them in memory (CDS).
+
+    With it, the smallest ``rota run`` takes two thirds of the CPU time. It is for one Java and for
+    one folder of jars: Java refuses it beside others.
+    """
+    try:
+        said = run_command(java.find(), "-version").err
+    except Unreachable:
+        return None
+    spark = find_spec("pyspark")
+    assert spark is not None, "tests of Spark are skipped without pyspark"
+    jars = Path(str(spark.origin)).parent / "jars"
+    made_for = f"{said} {jars} {jars.stat().st_mtime_ns}"
+    return CACHE / f"spark-{sha256(made_for.encode()).hexdigest()[:12]}.jsa"
 
 
 def make_archive() -> None:
     """Run a small Spark; its Java writes the archive when it ends.
 
-    Where that fails, each Spark only starts more slowly.
+    Where no archive can be made (the Java from PyPI cannot), the file stays empty: Sparks start
+    without it, and nobody tries again.
     """
     wanted = archive()
-    with making(wanted), tempfile.TemporaryDirectory(dir=CACHE) as folder:
+    if wanted is None:
+        return
+    with making(wanted):
         if wanted.exists():
             return
-        made = Path(folder, wanted.name)
-        options = (*FEW_ROWS, f'"-XX:ArchiveClassesAtExit={made}"', "-Xlog:cds*=off")
-        env = environment(**{OPTIONS: " ".join(options)})
-        done = run_python(RUN, Path(folder, "ids"), env=env, seconds=SECONDS)
-        if done.code == 0 and made.exists():
-            made.rename(wanted)
+        for old in (*CACHE.glob("spark-*.jsa"), *CACHE.glob("spark-*.part")):
+            old.unlink()
+        made = wanted.with_suffix(".part")
+        variables = spark_variables(*FEW_ROWS, f'"-XX:ArchiveClassesAtExit={made}"')
+        with tempfile.TemporaryDirectory() as folder, suppress(subprocess.TimeoutExpired):
+            run_python(RUN, Path(folder, "ids"), env=environment(**variables), seconds=SECONDS)
+        made.touch()
+        made.rename(wanted)

@@ -9,7 +9,7 @@ from docs.make_screenshots import OUT, README, demo, with_demo
 
 from rota.report import gold
 from rota.report.story import Story, tell
-from tests.support.spark_start import OPTIONS, java_options
+from tests.support.spark_start import spark_variables
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of its tables, and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(OPTIONS, java_options())  # Spark's own settings
+        for name, value in spark_variables().items():  # with Spark's own settings
+            patch.setenv(name, value)
         printed = demo(folder)
     return folder / OUT, printed
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from rota.pipeline.session import session
 from tests.support.clients.link import Driver
 from tests.support.examples import NIGHTLY
-from tests.support.spark_start import FEW_ROWS, OPTIONS, java_options, make_archive
+from tests.support.spark_start import FEW_ROWS, make_archive, spark_variables
 from tests.system.spark.played import Ran, code_generation, recorded_segments, run_recorded
 
 CONNECT_WORKER = "tests.system.spark.connect_worker"
@@ -26,8 +26,8 @@ CONNECT_WORKER = "tests.system.spark.connect_worker"
 def small_queries(request: pytest.FixtureRequest) -> Iterator[None]:
     """Set up the Sparks that tests start, in this process and in others, for a few rows.
 
-    ``make nightly`` runs all of them with Spark's own defaults. The few Sparks of ``make test``
-    do not pay for the making of the archive; they use it where it is there.
+    ``make nightly`` runs them with Spark's own defaults. ``make test`` starts too few Sparks to
+    make an archive; it uses one that is there.
     """
     if NIGHTLY:
         yield
@@ -35,7 +35,8 @@ def small_queries(request: pytest.FixtureRequest) -> Iterator[None]:
     if any("check" in item.keywords for item in request.session.items):
         make_archive()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(OPTIONS, java_options(*FEW_ROWS))
+        for name, value in spark_variables(*FEW_ROWS).items():
+            patch.setenv(name, value)
         yield
 
 

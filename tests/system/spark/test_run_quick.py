@@ -19,7 +19,7 @@ from tests.support import journal_folder
 from tests.support.command import run_rota
 from tests.support.journal_folder import START, batch_of, commit, saved, write
 from tests.support.process import environment
-from tests.support.spark_start import OPTIONS, java_options
+from tests.support.spark_start import spark_variables
 from tests.support.waiting import until
 from tests.system.spark.followed import PATIENCE, TOPIC, following, member, rebalances
 from tests.system.spark.played import everything, rows
@@ -92,7 +92,7 @@ def joined(consumer: rota.BlockingConsumer) -> bool:
 
 def rota_run(*words: str) -> dict[str, object]:
     """What ``rota run --json`` prints, with Spark as it is installed."""
-    env = environment(**{OPTIONS: java_options()})
+    env = environment(**spark_variables())
     done = run_rota("run", "--master", "local[1]", *words, env=env, seconds=PATIENCE).checked()
     told: dict[str, object] = json.loads(done.out)
     return told
