@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from rota.broker import missing
@@ -163,9 +163,9 @@ def run(args: argparse.Namespace) -> bool:
         allow_anonymous=args.allow_anonymous,
         adopt=args.adopt,
     )
-    with _terminated() as told, broker:
+    with _terminated() as wait, broker:
         print(f"ready: {_place(args, broker)}", flush=True)  # noqa: T201
-        while not told.wait(PAUSE):  # Ctrl-C raises
+        while not wait(PAUSE):  # Ctrl-C raises
             if not broker.running:
                 raise Unreachable("the broker has stopped by itself: its log says why")
     return False
@@ -196,12 +196,25 @@ def _check_exposure(args: argparse.Namespace, users: dict[str, str]) -> None:
 
 
 @contextmanager
-def _terminated() -> Iterator[threading.Event]:
-    """Is set by SIGTERM: from before the start on, so that it is not missed when ready."""
-    told = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: told.set())
+def _terminated() -> Iterator[Callable[[float], bool]]:
+    """A function that waits for SIGTERM for some seconds, and tells whether it has come.
+
+    One that comes before the broker is ready is not missed. It is no threading.Event: Python runs
+    the handler at any step of the main thread's code, also while wait() of an Event holds the lock
+    that set() waits for, and the process would never end.
+    """
+    told: SimpleQueue[int] = SimpleQueue()
+
+    def wait(seconds: float) -> bool:
+        try:
+            told.get(timeout=seconds)
+        except Empty:
+            return False
+        return True
+
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: told.put(number))
     try:
-        yield told
+        yield wait
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -16,7 +16,7 @@ from rota.wire.api import Api
 from rota.wire.message import MetadataRequest
 from tests.support.command import ROTA, run_rota
 from tests.support.echo_server import allow_files, is_closed
-from tests.support.process import RunningCommand, environment
+from tests.support.process import RunningCommand, environment, run_python
 from tests.support.raw_client import RawClient
 
 BROKER = (*ROTA, "broker")
@@ -190,6 +190,27 @@ def test_a_signal_while_a_client_waits(tmp_path: Path) -> None:
             client.sendall(b"\0\0\0\x40half a request")
             assert command.end().code == 0
             assert is_closed(client)
+
+
+SIGNALLED = """
+import signal, sys
+from rota.cli.main import main
+
+def trace(frame, event, _argument):
+    if frame.f_code.co_name == "wait":
+        signal.raise_signal(signal.SIGTERM)
+    return trace
+
+sys.settrace(trace)
+sys.exit(main(["broker", "--port", "0"]))
+"""
+
+
+def test_a_signal_at_any_step_of_its_waiting() -> None:
+    """Python runs the handler there, whatever lock the step holds."""
+    ended = run_python(SIGNALLED)
+    assert ended.code == 0
+    assert ended.lines[0].startswith("ready: ")
 
 
 def resident(process: int) -> int:
