@@ -19,6 +19,7 @@ pytest.register_assert_rewrite("tests.support", "tests.system")
 pytest_plugins = [
     "tests.support.folder_rules",
     "tests.support.missing_tool",
+    "tests.support.spark_limit",
     "tests.support.command",
 ]
 

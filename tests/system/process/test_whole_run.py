@@ -14,9 +14,11 @@ from tests.support.process import CommandResult, environment, run_command
 pytestmark = pytest.mark.quick
 
 
-def run_tests(folder: Path, text: str, *options: str, **env: str) -> CommandResult:
+def run_tests(
+    folder: Path, text: str, *options: str, place: str = "tests/system", **env: str
+) -> CommandResult:
     """Run the tests of one file of tests/system with this project's settings."""
-    file = folder / "tests" / "system" / "test_it.py"
+    file = folder / place / "test_it.py"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     command = (sys.executable, "-m", "pytest", "-p", "tests.conftest", "-q")
@@ -40,6 +42,36 @@ def test_it_says_what_was_repeated_and_what_took_the_time(
     assert "REPEATED tests/system/test_it.py::test_repeats: a request: too slow" in done.lines
     assert "this run took 11 minutes" in done.out
     assert any(line.endswith(" s  tests/system/test_it.py::test_repeats") for line in done.lines)
+
+
+SPARK_TOO_SLOW = """
+import pytest
+
+@pytest.mark.parametrize("slow", [0, 2, 3])
+def test_streams(slow, tmp_path_factory):
+    tries = tmp_path_factory.getbasetemp() / str(slow)
+    with tries.open("a+") as file:
+        file.write("x")
+    assert len(tries.read_text()) > slow, "Python worker failed to connect back."
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "repeated", "failed"),
+    [("tests/system/spark", [2, 2, 3, 3], [3]), ("tests/system", [], [2, 3])],
+)
+def test_it_repeats_tests_of_spark_whose_python_started_too_late(
+    tmp_path: Path, place: str, repeated: list[int], failed: list[int]
+) -> None:
+    done = run_tests(tmp_path, SPARK_TOO_SLOW, place=place)
+    slow = "Python worker failed to connect back"
+    assert [line.partition(" - ")[0] for line in done.lines if "::test_streams[" in line] == [
+        *(
+            f"REPEATED {place}/test_it.py::test_streams[{each}]: the test: {slow}"
+            for each in repeated
+        ),
+        *(f"FAILED {place}/test_it.py::test_streams[{each}]" for each in failed),
+    ]
 
 
 def test_a_short_run_lists_no_times(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from tests.support.clients.link import Driver, Refused
+from tests.support.spark_limit import TOO_SLOW
 
 SPARKS, ROTAS = "kafka", "rota"
 """The names of the two sources."""
@@ -28,11 +29,8 @@ BRISK = {
     "fetchOffset.retryIntervalMs": "10",
 }
 """Options of every query here: errors come soon."""
-TOO_SLOW = "Python worker failed to connect back"
-"""Spark gives a Python that it starts ten seconds to connect, whatever else the machine does. The
-query has read nothing then, and no setting changes that limit."""
 ONE_QUERY = ("read", "tasks", "stream", "once")
-"""Requests that may be repeated after that: they start a query and wait for its end."""
+"""Requests that may be repeated after TOO_SLOW: they start a query and wait for its end."""
 REPEATS = 9
 """A minute and a half in which no Python of Spark's could connect; each repeat is reported."""
 

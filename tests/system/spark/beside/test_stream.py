@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support.clients.link import Driver, Refused
+from tests.support.spark_limit import TOO_SLOW
 from tests.system.spark.beside.case import COMMITTED, EARLIEST, LATEST, LOSE, after, at, timed
 from tests.system.spark.beside.shop import Shop
-from tests.system.spark.beside.stage import REPEATS, ROTAS, TOO_SLOW, Beside, Options
+from tests.system.spark.beside.stage import REPEATS, ROTAS, Beside, Options
 
 
 @dataclass(frozen=True, slots=True)
