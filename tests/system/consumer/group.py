@@ -245,8 +245,12 @@ class Group:
             for each in self.members.values()
         ]
 
-    def settle(self, *, all_busy: bool = True) -> None:
-        """Wait until every partition has one owner, and every member has partitions."""
+    def settle(self, *sizes: int, all_busy: bool = True) -> None:
+        """Wait until every partition has one owner, and every member has partitions.
+
+        A cooperative group is also like that between two of its rebalances. `sizes` says how many
+        partitions its members have at the end.
+        """
         want = sorted(
             TopicPartition(topic, number)
             for topic, count in self.partitions.items()
@@ -257,6 +261,8 @@ class Group:
             self._check()
             owned = [set(each.owned) for each in self.members.values()]
             have = sorted(place for own in owned for place in own)
+            if sizes and sorted(map(len, owned)) != sorted(sizes):
+                return False
             return have == want and (all(owned) or not all_busy)
 
         until(f"every partition of {self.name} has one owner;", settled, self._shown)
