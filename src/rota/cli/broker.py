@@ -85,8 +85,8 @@ def _add_place(place: argparse._ArgumentGroup) -> None:
     place.add_argument(
         "--advertise",
         metavar="HOST:PORT",
-        help="what clients are told to connect to (default: the host, or with 0.0.0.0 this "
-        "machine's name)",
+        help="the address that the broker gives to clients (default: that of --host and --port; "
+        "with --host 0.0.0.0, this machine's name)",
     )
 
 
@@ -133,7 +133,7 @@ def _add_access(access: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Runs the broker until it is told to stop."""
+    """Runs the broker until Ctrl-C or SIGTERM."""
     if args.tls_key and not args.tls_cert:
         args.error("--tls-key needs --tls-cert")
     if args.data_dir == "":
@@ -163,19 +163,19 @@ def run(args: argparse.Namespace) -> bool:
         allow_anonymous=args.allow_anonymous,
         adopt=args.adopt,
     )
-    with _terminated() as wait, broker:
+    with _sigterm_noted() as wait_for_sigterm, broker:
         print(f"ready: {_place(args, broker)}", flush=True)  # noqa: T201
-        while not wait(PAUSE):  # Ctrl-C raises
+        while not wait_for_sigterm(PAUSE):  # Ctrl-C raises
             if not broker.running:
                 raise Unreachable("the broker has stopped by itself: its log says why")
     return False
 
 
 def _place(args: argparse.Namespace, broker: Broker) -> str:
-    """Where it is, in a line: what clients are told, then all that a user may not know."""
+    """The address for clients, then, where they differ from it, the socket and the security."""
     parts = [broker.bootstrap_servers]
     if broker.listening != broker.bootstrap_servers:
-        changes = "" if args.advertise else " (--advertise changes what clients are told)"
+        changes = "" if args.advertise else " (--advertise sets the address for clients)"
         parts.append(f"listening at {broker.listening}{changes}")
     if protocol := "_".join(
         ["SASL"] * bool(args.user or args.users_file) + ["SSL"] * bool(args.tls_cert)
@@ -196,23 +196,23 @@ def _check_exposure(args: argparse.Namespace, users: dict[str, str]) -> None:
 
 
 @contextmanager
-def _terminated() -> Iterator[Callable[[float], bool]]:
-    """A function that waits for SIGTERM for some seconds, and tells whether it has come.
+def _sigterm_noted() -> Iterator[Callable[[float], bool]]:
+    """Yields a function that waits some seconds for SIGTERM, and returns whether it came.
 
-    One that comes before the broker is ready is not missed. It is no threading.Event: Python runs
-    the handler at any step of the main thread's code, also while wait() of an Event holds the lock
-    that set() waits for, and the process would never end.
+    A SIGTERM before the broker is ready counts too. A threading.Event would not do: Python can run
+    the signal handler while Event.wait() holds the Event's lock, and Event.set() in the handler
+    would then wait for that lock forever. SimpleQueue.put() is safe in a signal handler.
     """
-    told: SimpleQueue[int] = SimpleQueue()
+    signals: SimpleQueue[int] = SimpleQueue()
 
     def wait(seconds: float) -> bool:
         try:
-            told.get(timeout=seconds)
+            signals.get(timeout=seconds)
         except Empty:
             return False
         return True
 
-    before = signal.signal(signal.SIGTERM, lambda number, _frame: told.put(number))
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: signals.put(number))
     try:
         yield wait
     finally:
