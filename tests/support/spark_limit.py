@@ -1,4 +1,4 @@
-"""Repeats a test of Spark that failed by Spark's time limit for a Python, and says so."""
+"""Repeats a Spark test in which a Python worker did not start in Spark's time limit."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 TOO_SLOW = "Python worker failed to connect back"
-"""Spark gives a Python that it starts for a query ten seconds to connect, whatever else the machine
-does. The query has read nothing then. No setting changes that limit."""
+"""Spark's error when a Python worker that it started did not connect in ten seconds. On a busy
+machine that takes longer now and then, and no setting changes the limit. The query has read nothing
+then."""
 ATTEMPTS = 3
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Each repeat is in the list at the end of the run."""
+    """The end of the run lists each repeat (REPEATED)."""
     if not item.nodeid.startswith("tests/system/spark/"):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)

@@ -48,7 +48,8 @@ def spark_variables(*options: str) -> dict[str, str]:
     """The environment of a process that starts Spark with these options for its Java.
 
     Its Java uses the archive if there is one. A ``SPARK_CONF_DIR`` of the machine is left out: its
-    settings are not those that tests expect, and Java takes no archive beside such a folder.
+    settings are not those that tests expect, and Java refuses the archive when a folder with files
+    is on its class path.
     """
     found = archive()
     if found is not None and found.exists() and found.stat().st_size > 0:
@@ -60,7 +61,7 @@ def archive() -> Path | None:
     """The file with the classes that Spark uses, as Java keeps them in memory (CDS).
 
     With it, the smallest ``rota run`` takes two thirds of the CPU time. It is for one Java and for
-    one folder of jars: Java refuses it beside others.
+    one folder of jars: with others Java ignores it.
     """
     try:
         said = run_command(java.find(), "-version").err

@@ -218,7 +218,7 @@ class Group:
         return {place: max(own) + 1 for place, own in self.history.written.items()}
 
     def given_up(self, member: Member, since: int) -> set[TopicPartition]:
-        """What a member has given up since so many events."""
+        """The partitions that were revoked from a member after the first `since` events."""
         with self._lock:
             return {
                 place
@@ -248,8 +248,8 @@ class Group:
     def settle(self, *sizes: int, all_busy: bool = True) -> None:
         """Wait until every partition has one owner, and every member has partitions.
 
-        A cooperative group is also like that between two of its rebalances. `sizes` says how many
-        partitions its members have at the end.
+        That can also hold between two rebalances of a cooperative group. So give `sizes`, how many
+        partitions its members have after the last one.
         """
         want = sorted(
             TopicPartition(topic, number)
@@ -328,7 +328,7 @@ class Group:
         return "\n".join([f"at {time.monotonic()}:", *now, "What happened:", *self._story()])
 
     def read_since(self, since: int) -> set[TopicPartition]:
-        """The partitions of which records were handed out, since so many events."""
+        """The partitions whose records were handed out after the first `since` events."""
         with self._lock:
             later = self.history.events[since:]
             return {each.partition for each in later if isinstance(each, Handed)}

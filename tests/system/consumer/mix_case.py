@@ -47,11 +47,14 @@ def led(strategy: str, leader: Kind, scene: Scene) -> None:
     group.write()
     for kind in others:
         group.join(kind, strategy)
-    group.settle(2, 2, 2)
+    cooperative = strategy == "cooperative-sticky"
+    group.settle(*[2, 2, 2] * cooperative)
+    assert {len(member.owned) for member in group.members.values()} == {2}
     group.write()
     group.finish()
     group.leave(first)
-    group.settle(3, 3)
+    group.settle(*[3, 3] * cooperative)
+    assert {len(member.owned) for member in group.members.values()} == {3}
     group.write()
     group.finish()
     group.judge()
@@ -65,7 +68,8 @@ def own_strategy(scene: Scene) -> None:
     group = Group(scene, partitions=8)
     for kind in (BLOCKING, ASYNC, ASYNC):
         group.join(kind, OWN)
-    group.settle(2, 2, 4)
+    group.settle()
+    assert sorted(len(member.owned) for member in group.members.values()) == [2, 2, 4]
     group.write()
     group.finish()
     group.judge()
@@ -77,7 +81,8 @@ def own_strategy_beside_another(scene: Scene) -> None:
     for kind, *strategies in ((BLOCKING, OWN, "range"), (ASYNC, OWN, "range"), (JAVA, "range")):
         group.join(kind, *strategies)
     group.write()
-    group.settle(2, 2, 2)
+    group.settle()
+    assert {len(member.owned) for member in group.members.values()} == {2}
     group.finish()
     group.judge()
 

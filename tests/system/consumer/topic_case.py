@@ -23,6 +23,7 @@ def grown(scene: Scene) -> None:
     group.grow(topic, 9)
     group.write()
     group.settle(3, 3, 3)
+    assert {len(member.owned) for member in group.members.values()} == {3}
     group.finish()
     group.judge()
 

@@ -62,8 +62,8 @@ class Group:
     def settle(self, each: int | None = None) -> dict[str, list[int]]:
         """Wait until every member has partitions, and every partition one owner.
 
-        A cooperative group is also like that between two of its rebalances. `each` says how many
-        partitions a member has at the end.
+        That can also hold between two rebalances of a cooperative group. So give `each`, how many
+        partitions a member has after the last one.
         """
         owned: dict[str, list[int]] = {}
 
@@ -107,14 +107,19 @@ class Group:
             self.leave(member)
 
 
+def share(name: str, count: int) -> int | None:
+    """What to wait for: an eager group has its shares as soon as every partition has an owner."""
+    return count if name == "cooperative-sticky" else None
+
+
 def strategy(name: str, scene: Scene) -> None:
     group = Group(scene)
     _, _, last = [group.join(scene.own, strategy=name) for _ in range(3)]
-    group.settle(2)
+    assert {len(owned) for owned in group.settle(share(name, 2)).values()} == {2}
     group.write()
     group.finish()
     group.leave(last)
-    group.settle(3)
+    assert {len(owned) for owned in group.settle(share(name, 3)).values()} == {3}
     group.write()
     group.finish()
     group.end()
@@ -128,8 +133,8 @@ def killed(scene: Scene) -> None:
             _with_doomed(scene, Link(doomed, scene.own.servers), name)
             for name in scene.client.strategies
         ]
-        for group, _ in groups:
-            group.settle(2)
+        for (group, _), name in zip(groups, scene.client.strategies, strict=True):
+            assert {len(owned) for owned in group.settle(share(name, 2)).values()} == {2}
             group.write()
         for group, member in groups:
             group.finish()
@@ -137,8 +142,8 @@ def killed(scene: Scene) -> None:
             group.lose(member)
     finally:
         doomed.kill()
-    for group, _ in groups:
-        group.settle(3)
+    for (group, _), name in zip(groups, scene.client.strategies, strict=True):
+        assert {len(owned) for owned in group.settle(share(name, 3)).values()} == {3}
         group.write()
         group.finish()
         group.end()
@@ -206,7 +211,7 @@ def mixed(name: str, clients: Sequence[Client], stage: Stage) -> None:
     """One group with a member of each library."""
     group = Group(Scene(stage, clients[0]), partitions=2 * len(clients))
     members = [group.join(stage.link(client), strategy=name) for client in clients]
-    group.settle(2)
+    assert {len(owned) for owned in group.settle(share(name, 2)).values()} == {2}
     group.write()
     group.finish()
     for member in members[:2]:  # one of them has led the group
