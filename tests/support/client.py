@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rota.client.cluster import Client
@@ -46,6 +48,18 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return result
 
     return asyncio.run(alone())
+
+
+def sockets() -> int:
+    """How many this process has open; on Linux also what event loops need to watch them.
+
+    Files do not count: a broker of another test may run in this process, and open some.
+    """
+    found = 0
+    for each in Path("/dev/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed since, or no link, as on macOS
+            found += each.is_socket() or str(each.readlink()).startswith("anon_inode:")
+    return found
 
 
 def address(text: str) -> Address:
