@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -47,31 +48,69 @@ def test_it_says_what_was_repeated_and_what_took_the_time(
 SPARK_TOO_SLOW = """
 import pytest
 
+SLOW = "Python worker failed to connect back."
+
+@pytest.fixture(scope="session")
+def counted(tmp_path_factory):
+    file = tmp_path_factory.getbasetemp() / "attempts"
+    def attempt(name):
+        with file.open("a+") as attempts:
+            attempts.write(name + "\\n")
+        return file.read_text().split().count(name)
+    return attempt
+
 @pytest.mark.parametrize("slow", [0, 2, 3])
-def test_streams(slow, tmp_path_factory):
-    tries = tmp_path_factory.getbasetemp() / str(slow)
-    with tries.open("a+") as file:
-        file.write("x")
-    assert len(tries.read_text()) > slow, "Python worker failed to connect back."
+def test_query(slow, counted):
+    assert counted(f"query{slow}") > slow, SLOW
+
+@pytest.fixture(scope="module")
+def shared(counted):
+    assert counted("shared") > 1, SLOW
+
+def test_setup(shared):
+    pass
+
+def test_other(counted):
+    assert counted("other") > 1, "something else"
+
+@pytest.fixture
+def leaves_a_socket(counted):
+    yield
+    assert counted("leaves") > 1, "unclosed socket"
+
+def test_two(leaves_a_socket, counted):
+    assert counted("two") > 1, SLOW
 """
 
 
-@pytest.mark.parametrize(
-    ("place", "repeated", "failed"),
-    [("tests/system/spark", [2, 2, 3, 3], [3]), ("tests/system", [], [2, 3])],
-)
-def test_it_repeats_tests_of_spark_whose_python_started_too_late(
-    tmp_path: Path, place: str, repeated: list[int], failed: list[int]
+@pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["one process", "workers"])
+def test_it_repeats_a_spark_test_only_for_sparks_limit(
+    tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    done = run_tests(tmp_path, SPARK_TOO_SLOW, place=place)
-    slow = "Python worker failed to connect back"
-    assert [line.partition(" - ")[0] for line in done.lines if "::test_streams[" in line] == [
-        *(
-            f"REPEATED {place}/test_it.py::test_streams[{each}]: the test: {slow}"
-            for each in repeated
-        ),
-        *(f"FAILED {place}/test_it.py::test_streams[{each}]" for each in failed),
+    done = run_tests(tmp_path, SPARK_TOO_SLOW, *options, place="tests/system/spark")
+    said = "Python worker failed to connect back."
+    assert _told(done) == [
+        f"REPEATED query[2]: call: E       AssertionError: {said}",
+        f"REPEATED query[2]: call: E       AssertionError: {said}",
+        f"REPEATED query[3]: call: E       AssertionError: {said}",
+        f"REPEATED query[3]: call: E       AssertionError: {said}",
+        f"REPEATED setup: setup: E       AssertionError: {said}",
+        "ERROR two",
+        "FAILED query[3]",
+        "FAILED other",
+        "FAILED two",
     ]
+
+
+def test_it_repeats_no_other_test(tmp_path: Path) -> None:
+    done = run_tests(tmp_path, SPARK_TOO_SLOW)
+    assert not [line for line in _told(done) if line.startswith("REPEATED")]
+
+
+def _told(done: CommandResult) -> list[str]:
+    """The lines on single tests at the end of a run, with a test's name alone."""
+    told = [re.sub(r"tests/\S*::test_", "", line) for line in done.lines if "::test_" in line]
+    return [line.partition(" - ")[0] for line in told if line.startswith(("REP", "FAI", "ERR"))]
 
 
 def test_a_short_run_lists_no_times(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from rota.pipeline.follow import follow
 from rota.pipeline.round import Round
 from rota.spark import register
 from rota.tables import REBALANCES
+from tests.support.waiting import until
 from tests.system.spark.played import Quiet, rows
 
 #: The topic that the members consume.
@@ -29,11 +30,21 @@ Offsets = Mapping[int, int]
 
 
 class Told(Quiet):
-    """Keeps what rounds tell."""
+    """Keeps what rounds tell, and the error that ended them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rounds: list[Round] = []
+        self.problems: list[BaseException] = []
+
+    def until(self, what: str, look: Callable[[], object]) -> None:
+        """Wait until `look` finds something. Raise the error if one ended the rounds."""
+        until(what, lambda: self.problems or look(), seconds=PATIENCE)
+        self.check()
+
+    def check(self) -> None:
+        for problem in self.problems:
+            raise problem
 
     def waiting(self, why: str) -> None:
         pass
@@ -108,14 +119,13 @@ def following(
 ) -> Iterator[Told]:
     """Follow a cluster until the block ends."""
     told, stop = Told(), threading.Event()
-    problems: list[BaseException] = []
 
     def work() -> None:
         try:
             asked = options or Options()
             follow(Evidence(cluster=cluster), str(out), asked, told, spark, stop=stop)
         except BaseException as error:  # noqa: BLE001 (it is raised where it is looked for)
-            problems.append(error)
+            told.problems.append(error)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -124,7 +134,7 @@ def following(
     finally:
         stop.set()
         thread.join()
-    assert not problems, problems
+    told.check()
 
 
 def rebalances(out: Path, group: str) -> int:

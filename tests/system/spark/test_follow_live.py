@@ -51,17 +51,17 @@ def test_members_come_and_go(spark: SparkSession, broker: rota.Broker, tmp_path:
     out = tmp_path / "out"
     cluster = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}, lookups=100)
     with member(broker, "first"), following(spark, cluster, out) as told:
-        until("the first member is told of", lambda: rebalances(out, "first") == 1)
+        told.until("the first member is told of", lambda: rebalances(out, "first") == 1)
         with member(broker, "first"), member(broker, "second"):
-            until(
+            told.until(
                 "the others are told of",
                 lambda: rebalances(out, "first") == 2 and rebalances(out, "second") == 1,
             )
-        until("the last to leave is told of", lambda: rebalances(out, "first") == 3)
+        told.until("the last to leave is told of", lambda: rebalances(out, "first") == 3)
         rounds = len(told.rounds)
         assert rounds > 1
     with following(spark, cluster, out) as told:  # the last member has left meanwhile
-        until("all is told of", lambda: caught_up(out, cluster))
+        told.until("all is told of", lambda: caught_up(out, cluster))
         assert told.rounds[0].records < 10, "only what is new"
     given = (str(samples(out, tmp_path / "ends.jsonl")),)
     settings = Cluster(settings=cluster.settings)

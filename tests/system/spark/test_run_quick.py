@@ -106,10 +106,10 @@ def test_a_run_that_follows_names_no_member(
     settings = {"bootstrap.servers": broker.bootstrap_servers}
     cluster = Cluster(settings=settings, lookups=100)
     with member(broker, "bills"), following(spark, cluster, out, Options(redact=True)) as told:
-        until("the member", lambda: rebalances(out, "bills") == 1, seconds=PATIENCE)
+        told.until("the member", lambda: rebalances(out, "bills") == 1)
         with member(broker, "bills"):
-            until("the second one", lambda: rebalances(out, "bills") == 2, seconds=PATIENCE)
-            until("its round", lambda: len(told.rounds) > 1)
+            told.until("the second one", lambda: rebalances(out, "bills") == 2)
+            told.until("its round", lambda: len(told.rounds) > 1)
             (after,) = (row for row in rows(out, REBALANCES) if row["to_generation"] == 2)
             assert (after["members_before"], after["members_after"]) == (1, 2)
             listed = broker.group("bills").members

@@ -15,13 +15,14 @@ class Held:
     """Lets some Fetches pass, and keeps all others waiting."""
 
     def __init__(self, broker: Broker, after: int) -> None:
+        self.ended = False
         self._order = Order(api=Api.FETCH, left=None, client_id=None, delay=86_400_000)
         broker.delay("Fetch", 0.001, times=after)
         broker._run(lambda node: node.faults.order(self._order))
 
     def wait(self) -> None:
-        """Until one waits."""
+        """Until one waits, or the read has ended."""
         until = time.monotonic() + PATIENCE
-        while not self._order.met:
+        while not (self._order.met or self.ended):
             assert time.monotonic() < until, "nobody reads"
             time.sleep(0.01)

@@ -22,6 +22,7 @@ from rota.cli.main import main
 from rota.model.topic import TopicPartition
 from tests.support.paths import ROOT
 from tests.support.waiting import until
+from tests.system.spark.source.test_source_fault import wait_for
 
 Offsets = dict[TopicPartition, int]
 Batch = Callable[[DataFrame, int], None]
@@ -233,12 +234,14 @@ def test_of_two_queries_of_a_topic_the_first_is_committed(
     slow = query(rows(spark, options), tmp_path / "slow", "slow").trigger(processingTime="1 hour")
     with rota.spark.commit_to_group(spark, group_id="two", kafka=options) as committer:
         first = slow.start()
-        until("the first batch was committed", lambda: bool(broker.committed("two")))
-        second = query(rows(spark, options), tmp_path / "second", "second").start()
-        second.awaitTermination()
-        assert committer.flush(60)
-        assert broker.committed("two") == ends(tmp_path / "slow") != ends(tmp_path / "second")
-        first.stop()
+        try:
+            wait_for(first, lambda: bool(broker.committed("two")))
+            second = query(rows(spark, options), tmp_path / "second", "second").start()
+            second.awaitTermination()
+            assert committer.flush(60)
+            assert broker.committed("two") == ends(tmp_path / "slow") != ends(tmp_path / "second")
+        finally:
+            first.stop()
     warned = [each for each in caplog.records if each.levelno == logging.WARNING]
     assert [f"topic 'orders' of query {second.id}" in each.message for each in warned] == [True]
     assert first.id in warned[0].message
@@ -262,8 +265,8 @@ def test_a_query_that_writes_its_logs_late_is_not_overtaken(
         try:
             for total in (2, 4, 6):
                 fill(broker, "late", 2)
-                until("it was read", partial(has_read, started, total))
-            until("the group follows", lambda: broker.committed("late") == ends(tmp_path) != {})
+                wait_for(started, partial(has_read, started, total))
+            wait_for(started, lambda: broker.committed("late") == ends(tmp_path) != {})
             assert committer.flush(60)
             assert broker.committed("late") == ends(tmp_path)
             assert max(broker.committed("late").values()) < 6
