@@ -265,7 +265,8 @@ class Group:
                 return False
             return have == want and (all(owned) or not all_busy)
 
-        until(f"every partition of {self.name} has one owner;", settled, self._shown)
+        shares = f", the members have {sizes}" if sizes else ""
+        until(f"every partition of {self.name} has one owner{shares};", settled, self._shown)
 
     def finish(self) -> None:
         """Wait until all that was written was handed out."""

@@ -48,12 +48,12 @@ def led(strategy: str, leader: Kind, scene: Scene) -> None:
     for kind in others:
         group.join(kind, strategy)
     cooperative = strategy == "cooperative-sticky"
-    group.settle(*[2, 2, 2] * cooperative)
+    group.settle(*([2, 2, 2] if cooperative else []))
     assert {len(member.owned) for member in group.members.values()} == {2}
     group.write()
     group.finish()
     group.leave(first)
-    group.settle(*[3, 3] * cooperative)
+    group.settle(*([3, 3] if cooperative else []))
     assert {len(member.owned) for member in group.members.values()} == {3}
     group.write()
     group.finish()
@@ -97,12 +97,12 @@ def migrated(scene: Scene) -> None:
             group.write(2)
             group.leave(member)
             members[number] = group.join(member.kind, *strategies)
-            group.settle()
+            group.settle(2, 2, 2)
             group.finish()
     before = {member.name: set(member.owned) for member in members}
     since = len(group.history.events)
     group.join(ASYNC, "cooperative-sticky")
-    group.settle()
+    group.settle(2, 2, 1, 1)
     for member in members:  # nobody gives up what it keeps
         assert member.owned <= before[member.name]
         assert not group.given_up(member, since) & member.owned

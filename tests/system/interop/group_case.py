@@ -74,7 +74,8 @@ class Group:
                 return False
             return all(mine) and sorted(chain(*mine)) == list(range(self.partitions))
 
-        until(f"every partition of {self.name} has one owner;", settled, lambda: owned)
+        shares = "" if each is None else f", each member has {each}"
+        until(f"every partition of {self.name} has one owner{shares};", settled, lambda: owned)
         return {member: owned[member] for member in self.members}
 
     def write(self, rounds: int = 10) -> None:
@@ -108,7 +109,10 @@ class Group:
 
 
 def share(name: str, count: int) -> int | None:
-    """What to wait for: an eager group has its shares as soon as every partition has an owner."""
+    """What to wait for: an eager group has its shares as soon as every partition has an owner.
+
+    A cooperative group may need further rebalances. No test here limits their number.
+    """
     return count if name == "cooperative-sticky" else None
 
 
