@@ -85,8 +85,8 @@ def _add_place(place: argparse._ArgumentGroup) -> None:
     place.add_argument(
         "--advertise",
         metavar="HOST:PORT",
-        help="the address that the broker gives to clients (default: that of --host and --port; "
-        "with --host 0.0.0.0, this machine's name)",
+        help="the address that the broker gives to clients (default: advertised.listeners of the "
+        "settings; without it --host and --port, with this machine's name for 0.0.0.0 and ::)",
     )
 
 
@@ -199,9 +199,9 @@ def _check_exposure(args: argparse.Namespace, users: dict[str, str]) -> None:
 def _sigterm_noted() -> Iterator[Callable[[float], bool]]:
     """Yields a function that waits some seconds for SIGTERM, and returns whether it came.
 
-    A SIGTERM before the broker is ready counts too. A threading.Event would not do: Python can run
-    the signal handler while Event.wait() holds the Event's lock, and Event.set() in the handler
-    would then wait for that lock forever. SimpleQueue.put() is safe in a signal handler.
+    A SIGTERM while the broker starts counts too. A threading.Event would not do: Python can run the
+    signal handler while Event.wait() holds the Event's lock, and Event.set() in the handler would
+    then wait for that lock forever. SimpleQueue.put() of CPython is safe in a signal handler.
     """
     signals: SimpleQueue[int] = SimpleQueue()
 
