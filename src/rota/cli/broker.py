@@ -85,8 +85,9 @@ def _add_place(place: argparse._ArgumentGroup) -> None:
     place.add_argument(
         "--advertise",
         metavar="HOST:PORT",
-        help="the address that the broker gives to clients (default: advertised.listeners of the "
-        "settings; without it --host and --port, with this machine's name for 0.0.0.0 and ::)",
+        help="the address that the broker gives to clients (default: the setting "
+        "advertised.listeners; else --host and --port, with this machine's name in place of "
+        "0.0.0.0 or ::)",
     )
 
 
