@@ -628,7 +628,7 @@ def test_nothing_is_left_open(broker: Broker) -> None:
             run(main())
         gc.collect()
         # the broker, in this process, closes its own ends
-        until("all sockets are closed", lambda: sockets() <= before, sockets)
+        assert until("all sockets are closed", lambda: sockets() <= before, sockets)
 
 
 def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> None:
@@ -660,7 +660,7 @@ def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> No
         run(main())
         gc.collect()
     # the broker, in this process, closes its own ends
-    until("all sockets are closed", lambda: sockets() <= before, sockets)
+    assert until("all sockets are closed", lambda: sockets() <= before, sockets)
 
 
 def test_a_peer_that_is_closed_opens_nothing() -> None:

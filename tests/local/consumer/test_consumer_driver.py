@@ -122,7 +122,7 @@ def test_its_thread_has_a_name_and_ends_with_it(broker: Broker) -> None:
         app.close()
         assert not thread.is_alive()
         app.driver.stop()  # twice does no harm
-    until("its sockets are closed", lambda: sockets() <= before)
+    assert until("its sockets are closed", lambda: sockets() <= before, sockets)
 
 
 def test_what_was_never_started_need_not_be_stopped(broker: Broker) -> None:

@@ -20,9 +20,10 @@ class Held:
         broker.delay("Fetch", 0.001, times=after)
         broker._run(lambda node: node.faults.order(self._order))
 
-    def wait(self) -> None:
-        """Until one waits, or the read has ended."""
+    def wait(self) -> bool:
+        """Wait until a Fetch waits, or `ended` is set; return whether a Fetch waits."""
         until = time.monotonic() + PATIENCE
         while not (self._order.met or self.ended):
             assert time.monotonic() < until, "nobody reads"
             time.sleep(0.01)
+        return bool(self._order.met)

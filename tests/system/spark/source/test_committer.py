@@ -235,7 +235,8 @@ def test_of_two_queries_of_a_topic_the_first_is_committed(
     with rota.spark.commit_to_group(spark, group_id="two", kafka=options) as committer:
         first = slow.start()
         try:
-            wait_for(first, lambda: bool(broker.committed("two")))
+            what = "the first batch was committed"
+            wait_for(first, lambda: bool(broker.committed("two")), what)
             second = query(rows(spark, options), tmp_path / "second", "second").start()
             second.awaitTermination()
             assert committer.flush(60)
@@ -266,7 +267,8 @@ def test_a_query_that_writes_its_logs_late_is_not_overtaken(
             for total in (2, 4, 6):
                 fill(broker, "late", 2)
                 wait_for(started, partial(has_read, started, total))
-            wait_for(started, lambda: broker.committed("late") == ends(tmp_path) != {})
+            what = "the group follows"
+            wait_for(started, lambda: broker.committed("late") == ends(tmp_path) != {}, what)
             assert committer.flush(60)
             assert broker.committed("late") == ends(tmp_path)
             assert max(broker.committed("late").values()) < 6

@@ -98,8 +98,7 @@ def test_a_broker_ends_while_a_task_reads(
     servers, held = broker.bootstrap_servers, Held(broker, 4)
 
     def act() -> None:
-        held.wait()
-        if held.ended:
+        if not held.wait():
             return
         if back:
             broker.restart()
@@ -206,10 +205,10 @@ def test_a_broker_is_down_while_a_stream_looks_for_more(
         streamed(spark, servers, tmp_path / "checkpoint", **SOON)
 
 
-def wait_for(query: Any, done: Any) -> None:
-    """Wait for something that a query does. Raise its error if it ends with one."""
+def wait_for(query: Any, done: Any, what: str = "the query has read this") -> None:
+    """Wait for something that a query does. Raise the query's error if it ends with one."""
     until(
-        "the query has read this",
+        what,
         lambda: done() or not query.isActive,
         lambda: query.status,
         seconds=120,
